@@ -1,0 +1,56 @@
+"""Algorithm 1 as one compiled loop over one block in memory: what the package is timed against.
+
+The same kernels as streamsvd's, without partitions, reports, log objects or Python between the
+steps. Only for benchmarks.
+"""
+
+import numpy as np
+from numba import njit
+
+from streamsvd import kernels
+from streamsvd.kernels import Array
+
+
+@njit(error_model="numpy")  # type: ignore[untyped-decorator]
+def compiled_loop(
+    x: Array, p: int, m: int, peaks: Array, pairs: Array, left_log: Array, right_log: Array
+) -> None:
+    """`m` transforms (nuclear) on `x` (n x N, C-contiguous, ``N > n``), in place.
+
+    `peaks` (p, tiles) is work space, `pairs` (m, 2), `left_log` and `right_log` (m, 2, 2) the log.
+    """
+    n, n_samples = x.shape
+    left = x[:, :p].T.copy()
+    head = x[:p, :n].copy()
+    diag = np.diag(x[:, :n]).copy()
+    scores = np.full((p, n), -np.inf)
+    head_best = np.full(p, -1)
+    value = np.zeros((1, p), x.dtype)
+    where = np.full((1, p), -1)
+    stale = np.empty(p, np.int64)
+    kernels.find_peaks(x, n, n_samples, peaks, 0)
+    for i in range(p):
+        kernels.look_up(x, i, 0, n, n_samples, peaks, 0, value[0], where[0])
+    kernels.update_scores(0, head, left, diag, scores, head_best, -1, -1)
+    for step in range(m):
+        i, j, _, b = kernels.best_pair(0, diag, scores, head_best, value, where)
+        g, h = left_log[step], right_log[step]
+        pairs[step, 0], pairs[step, 1] = i, j
+        kernels.pair_factors(head, left, diag, i, j, b, n_samples, g, h)
+        if j < n:
+            kernels.rotate_left(left, i, j, g)
+            kernels.rotate_rows(x, i, j, g, n, n_samples, peaks, 0)
+            kernels.look_up(x, i, 0, n, n_samples, peaks, 0, value[0], where[0])
+            head[i, p:] = x[i, p:n]
+        if j < p:
+            kernels.rotate_pair(left[i], left[j], h)
+            kernels.look_up(x, j, 0, n, n_samples, peaks, 0, value[0], where[0])
+            head[j, p:] = x[j, p:n]
+        else:
+            kernels.rotate_column(
+                x, j, 0, left[i], h, n, n_samples, peaks, 0, value[0], where[0], stale
+            )
+            if j < n:
+                head[:, j] = x[:p, j]
+                diag[j] = x[j, j]
+        kernels.update_scores(0, head, left, diag, scores, head_best, i, j)

@@ -1,0 +1,19 @@
+"""Sparse low-rank approximation of data larger than memory."""
+
+from streamsvd.api import sparse_svd
+from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
+from streamsvd.metrics import Accuracy
+from streamsvd.result import History, SVDResult
+from streamsvd.version import __version__
+
+__all__ = [
+    "Accuracy",
+    "History",
+    "OptionError",
+    "ResourceError",
+    "SVDResult",
+    "SourceError",
+    "StreamSVDError",
+    "__version__",
+    "sparse_svd",
+]

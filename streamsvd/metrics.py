@@ -1,0 +1,92 @@
+"""How good components are, measured against the data in one pass."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg, sparse
+
+from streamsvd.ingest import Preprocessing, StripReader
+from streamsvd.kernels import Array
+from streamsvd.store import Source
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """What one pass over the data says of the components.
+
+    Attributes
+    ----------
+    accuracy : float or None
+        The paper's measure: ``trace(U_p^T X V_p)`` over the sum of the `p` largest singular values
+        of `X`, between 0 and 1. None when the right vectors do not belong to this many samples, or
+        when the singular values were not computed.
+    captured_variance : float
+        ``||U_p^T X||^2 / ||X||^2``, after centring and scaling.
+    captured_of_best : float or None
+        The same over what the best `p` components (PCA's) capture.
+    orthogonality_error : float
+        Largest entry of ``|U_p^T U_p - I|``.
+    true_singular_values : (p,) array or None
+        The `p` largest of `X`, from the eigenvalues of ``X X^T``: exact to about
+        ``1e-16 s_1^2 / s_k``. None when the n x n matrix was over the limit.
+    """
+
+    accuracy: float | None
+    captured_variance: float
+    captured_of_best: float | None
+    orthogonality_error: float
+    true_singular_values: Array | None
+
+
+def measure(
+    components: sparse.csr_array,
+    right: sparse.csr_array,
+    source: Source,
+    preprocessing: Preprocessing,
+    dtype: np.dtype[np.generic],
+    gram_limit: int,
+    on_samples: Callable[[int], None] = lambda n: None,
+) -> Accuracy:
+    """Measure `components` (p, n) and `right` (p, N) in one pass over `source`.
+
+    Cost: a read of the source and ``n^2 N`` operations for the singular values, which are left out
+    when the ``8 n^2`` bytes of the Gram matrix exceed `gram_limit`.
+    """
+    p, n = components.shape
+    gram = np.zeros((n, n)) if 8 * n * n <= gram_limit else None
+    same = right.shape[1] == source.n_samples
+    columns = right.tocsc() if same else None
+    trace = captured = total = 0.0
+    for start, strip in StripReader(source, dtype):
+        preprocessing.apply(strip)
+        x = strip.astype(np.float64, copy=False)
+        scores = components @ x
+        captured += float(np.vdot(scores, scores))
+        total += float(np.vdot(x, x))
+        if columns is not None:
+            trace += float(columns[:, start : start + x.shape[1]].multiply(scores).sum())
+        if gram is not None:
+            gram += x @ x.T
+        on_samples(x.shape[1])
+    values = None if gram is None else _singular_values(gram, p)
+    products = (components @ components.T).toarray()
+    best = None if values is None else float(np.sum(values**2))
+    return Accuracy(
+        accuracy=_ratio(trace, None if values is None or not same else float(np.sum(values))),
+        captured_variance=_ratio(captured, total) or 0.0,
+        captured_of_best=_ratio(captured, best),
+        orthogonality_error=float(np.max(np.abs(products - np.eye(p)))),
+        true_singular_values=values,
+    )
+
+
+def _singular_values(gram: Array, p: int) -> Array:
+    """The `p` largest singular values from the Gram matrix, descending."""
+    n = len(gram)
+    values = linalg.eigh(gram, eigvals_only=True, subset_by_index=[n - p, n - 1])
+    return np.sqrt(np.maximum(values[::-1], 0.0))
+
+
+def _ratio(part: float, whole: float | None) -> float | None:
+    return None if whole is None or whole == 0 else part / whole

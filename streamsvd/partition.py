@@ -1,0 +1,155 @@
+"""The columns that one worker holds: apply moves to them, report what the coordinator needs.
+
+A partition does not care what backs its blocks: arrays in memory or memory-mapped chunk files.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvd.kernels import TILE, Array, find_peaks, look_up, rotate_column, rotate_rows
+
+
+class Report(NamedTuple):
+    """What a partition tells after a move `(i, j)`. Arrays may be views of its state."""
+
+    tail_value: Array
+    """(p,) each row's largest tail entry by absolute value (the first column on ties)."""
+    tail_where: Array
+    """(p,) its column, -1 when the partition holds no tail."""
+    head_rows: Array | None
+    """(1 or 2, h) rows i and, when ``j < p``, j of the head columns held here."""
+    column: Array | None
+    """(n,) the new column i, from the partition that holds column j."""
+    head_column: Array | None
+    """(n,) the new column j, when it is a head column held here."""
+
+
+class Partition:
+    """Columns ``start..stop-1`` of the working matrix.
+
+    Parameters
+    ----------
+    blocks : list of (n, c) C-contiguous arrays
+        All of the same width `c`; columns of the last beyond `stop` are padding.
+    start, stop : int
+        The columns held.
+    n_components : int
+        `p`. Columns below `p` live at the coordinator; the copy here is stale until `put_left`.
+
+    Notes
+    -----
+    Memory beside the blocks: ``p`` numbers per `TILE` columns.
+    """
+
+    def __init__(self, blocks: list[Array], start: int, stop: int, n_components: int) -> None:
+        self.blocks, self.start, self.stop = blocks, start, stop
+        self.n_components = n_components
+        self.n_features, self.width = blocks[0].shape
+        n, p, c = self.n_features, n_components, self.width
+        self._starts = range(start, stop, c)
+        self._stops = [min(c, stop - s) for s in self._starts]
+        self._firsts = [
+            min(max(n - s, 0), k) for s, k in zip(self._starts, self._stops, strict=True)
+        ]
+        self.head_stop = min(max(n, start), stop)
+        self._tiles = -(-c // TILE)
+        bits = np.int64 if blocks[0].dtype.itemsize == 8 else np.int32
+        self._peaks = np.full((p, len(blocks) * self._tiles), -1, dtype=bits)
+        self.tail_value = np.zeros(p, dtype=blocks[0].dtype)
+        self.tail_where = np.full(p, -1, dtype=np.int64)
+        self._stale = np.empty(p, dtype=np.int64)
+
+    def start_up(self) -> Report:
+        """Find the largest tail entries; the first report."""
+        for b, block in enumerate(self.blocks):
+            find_peaks(block, self._firsts[b], self._stops[b], self._peaks, b * self._tiles)
+        for i in range(self.n_components):
+            self._look_up(i)
+        return Report(self.tail_value, self.tail_where, None, None, None)
+
+    def apply(self, i: int, j: int, g: Array, h: Array, column: Array) -> Report:
+        """Apply a move: rows i, j by `g`, then column j with `column` (column i) by `h`."""
+        new_column = head_column = None
+        if j < self.n_features:
+            self._rotate_rows(i, j, g)
+            self._look_up(i)
+            if j < self.n_components:
+                self._look_up(j)
+        if self.n_components <= j and self.start <= j < self.stop:
+            new_column = self._rotate_column(j, column, h)
+            if j < self.n_features:
+                head_column = self.column(j)
+        head_rows = self._head_rows(i, j) if j < self.n_features else None
+        return Report(self.tail_value, self.tail_where, head_rows, new_column, head_column)
+
+    def _rotate_rows(self, i: int, j: int, g: Array) -> None:
+        peaks, tile = self._peaks, 0
+        for block, first, stop in zip(self.blocks, self._firsts, self._stops, strict=True):
+            rotate_rows(block, i, j, g, first, stop, peaks, tile)
+            tile += self._tiles
+
+    def _rotate_column(self, j: int, column: Array, h: Array) -> Array:
+        b = (j - self.start) // self.width
+        n_stale = rotate_column(
+            self.blocks[b],
+            j,
+            self._starts[b],
+            column,
+            h,
+            self._firsts[b],
+            self._stops[b],
+            self._peaks,
+            b * self._tiles,
+            self.tail_value,
+            self.tail_where,
+            self._stale,
+        )
+        if n_stale:
+            for i in self._stale[:n_stale].tolist():
+                self._look_up(i)
+        return column
+
+    def _look_up(self, i: int) -> None:
+        """Where the largest tail entry of row `i` is, from the peaks of the tiles."""
+        tile = self._look_up_in(0, i)
+        if tile >= self._tiles:
+            self._look_up_in(tile // self._tiles, i)
+
+    def _look_up_in(self, b: int, i: int) -> int:
+        return look_up(
+            self.blocks[b],
+            i,
+            self._starts[b],
+            self._firsts[b],
+            self._stops[b],
+            self._peaks,
+            b * self._tiles,
+            self.tail_value,
+            self.tail_where,
+        )
+
+    def _head_rows(self, i: int, j: int) -> Array | None:
+        """Rows i and j of the head columns held here; row j only where it is a leading row."""
+        if self.head_stop <= self.start:
+            return None
+        rows = (i, j) if j < self.n_components else (i,)
+        out = np.empty((len(rows), self.head_stop - self.start), dtype=self.blocks[0].dtype)
+        for r, row in enumerate(rows):
+            for b, first in enumerate(self._firsts):
+                if not first:
+                    break
+                out[r, b * self.width : b * self.width + first] = self.blocks[b][row, :first]
+        return out
+
+    def column(self, j: int) -> Array:
+        """A copy of column `j`, (n,)."""
+        b, k = divmod(j - self.start, self.width)
+        return self.blocks[b][:, k].copy()
+
+    def entry(self, i: int, j: int) -> float:
+        """``X[i, j]``, or zero when column `j` is not held here."""
+        if not self.start <= j < self.stop:
+            return 0.0
+        b, k = divmod(j - self.start, self.width)
+        return float(self.blocks[b][i, k])

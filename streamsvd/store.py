@@ -1,0 +1,353 @@
+"""Zarr: open any source, create the working store, read and write results. The only zarr import."""
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.core.sync import sync
+from zarr.storage import LocalStore
+
+from streamsvd.errors import OptionError, ResourceError, SourceError
+from streamsvd.kernels import Array
+
+STRIP_BYTES = 32 * 2**20
+"""Samples are read in strips of about so many bytes (as float64), or one chunk of the source."""
+
+
+# ------------------------------------------------------------------------------------- sources
+
+
+class Source:
+    """A matrix of n features by N samples that is read in strips of samples.
+
+    Attributes
+    ----------
+    name : str
+        What to call it in errors.
+    n_features, n_samples : int
+        `n`, `N`.
+    dtype : numpy.dtype
+        As stored.
+    step : int
+        Samples in a strip: a multiple of the chunk width, so that no chunk is read twice.
+    """
+
+    def __init__(self, array: Any, sample_axis: int, name: str, chunk: int) -> None:
+        self.name, self.dtype = name, array.dtype
+        self._array, self._axis = array, sample_axis
+        self.n_features = array.shape[1 - sample_axis]
+        self.n_samples = array.shape[sample_axis]
+        chunk_bytes = 8 * self.n_features * chunk
+        self.step = min(chunk * max(1, STRIP_BYTES // chunk_bytes), self.n_samples)
+
+    def read(self, start: int, stop: int) -> Array:
+        """Samples ``start..stop-1`` as an (n, stop - start) array, of any layout."""
+        strip = self._array[:, start:stop] if self._axis else self._array[start:stop].T
+        return np.asarray(strip)
+
+
+class ZarrSource(Source):
+    """A `Source` in a Zarr array; chunks are checked before they are decoded."""
+
+    def __init__(self, array: zarr.Array[Any], sample_axis: int, name: str) -> None:
+        self._grid = array.shards or array.chunks
+        super().__init__(array, sample_axis, name, self._grid[sample_axis])
+
+    def read(self, start: int, stop: int) -> Array:
+        """Samples ``start..stop-1`` as an (n, stop - start) array, of any layout."""
+        keys = list(self._keys(start, stop))
+        if isinstance(self._array.store, LocalStore):
+            for key in keys:
+                _check_chunk(self._array, key, self.name)
+        try:
+            return super().read(start, stop)
+        except Exception as error:  # each codec raises its own kinds
+            raise SourceError(
+                f"{self.name}: cannot read samples {start} to {stop - 1}, in chunk(s) "
+                f"{_some(keys)}: {type(error).__name__}: {error}"
+            ) from error
+
+    def _keys(self, start: int, stop: int) -> Iterator[str]:
+        ranges = [range(-(-s // c)) for s, c in zip(self._array.shape, self._grid, strict=True)]
+        c = self._grid[self._axis]
+        ranges[self._axis] = range(start // c, -(-stop // c))
+        for place in product(*ranges):
+            yield self._array.metadata.encode_chunk_key(place)
+
+
+def open_source(x: Any, sample_axis: int, *, missing_chunks: str = "error") -> Source:
+    """Open what a user calls data: a path to a Zarr array, a `zarr.Array` or a NumPy array.
+
+    Nothing is decoded yet. Refuses what is not a matrix of real numbers, and stores with missing
+    chunks unless ``missing_chunks="fill"``.
+    """
+    if isinstance(x, np.ndarray):
+        if isinstance(x, np.ma.MaskedArray):
+            raise SourceError("masked arrays are not supported; fill or drop the masked entries")
+        array: Any = x
+        name = "the array"
+    elif isinstance(x, str | os.PathLike | zarr.Array | zarr.Group):
+        array = _open_array(x)
+        name = os.fspath(x) if isinstance(x, str | os.PathLike) else str(array.store_path)
+    else:
+        raise SourceError(
+            f"cannot read {type(x).__name__}: give a path to a Zarr array, a zarr.Array or a "
+            "NumPy array"
+        )
+    if array.dtype.kind not in "biuf":
+        raise SourceError(f"{name} holds {array.dtype}, not real numbers; convert it first")
+    if array.ndim != 2:
+        raise SourceError(f"{name} has shape {array.shape}; need two axes, features and samples")
+    if 0 in array.shape:
+        raise SourceError(f"{name} is empty: shape {array.shape}")
+    if isinstance(array, np.ndarray):
+        return Source(array, sample_axis, name, 1)
+    if missing_chunks == "error":
+        lost = missing_chunk_keys(array)
+        if lost:
+            raise SourceError(
+                f"{name}: {len(lost)} chunk(s) are missing and would read as "
+                f"{array.fill_value}: {_some(lost)}; restore them, or pass "
+                'missing_chunks="fill" if they were left out on purpose'
+            )
+    return ZarrSource(array, sample_axis, name)
+
+
+def _open_array(x: Any) -> zarr.Array[Any]:
+    node: Any = x
+    if not isinstance(x, zarr.Array | zarr.Group):
+        x = os.fspath(x)
+        if "://" not in x:
+            x = str(Path(x).expanduser())
+        if os.path.isfile(x):
+            raise SourceError(f"{x} is a file, not a Zarr store; see `streamsvd convert`")
+        try:
+            node = zarr.open(x, mode="r")
+        except FileNotFoundError as error:
+            what = "" if "://" in x or os.path.exists(x) else "no such path"
+            raise SourceError(f"no Zarr array at {x}" + (f": {what}" if what else "")) from error
+        except ImportError as error:
+            raise SourceError(f"{x} needs another package: {error}") from error
+        except Exception as error:  # bad JSON, unknown codec, object dtype, ...
+            raise SourceError(f"cannot open {x} as a Zarr array: {error}") from error
+    if isinstance(node, zarr.Group):
+        names = ", ".join(array_names(node)) or "none"
+        raise SourceError(f"{node.store_path} is a Zarr group; name one of its arrays: {names}")
+    try:
+        node.chunks, node.shards  # noqa: B018
+    except NotImplementedError as error:
+        raise SourceError(f"{x} has an irregular chunk grid, which is not supported") from error
+    return node
+
+
+def array_names(group: zarr.Group, depth: int = 3) -> list[str]:
+    """Paths of the arrays in a group that can be opened."""
+
+    async def children() -> list[str]:
+        return sorted({key.strip("/") async for key in group.store.list_dir(group.path)})
+
+    names = []
+    for name in sync(children()):
+        try:
+            node = group[name]
+        except Exception:  # noqa: S112  (a stray file, or an array of an unknown kind)
+            continue
+        if isinstance(node, zarr.Array):
+            names.append(name)
+        elif depth:
+            names += [f"{name}/{inner}" for inner in array_names(node, depth - 1)]
+    return names
+
+
+def chunk_keys(array: zarr.Array[Any]) -> list[str]:
+    """Keys of all stored objects (shards or chunks) of an array, in C order of the grid."""
+    grid = array.shards or array.chunks
+    ranges = (range(-(-s // c)) for s, c in zip(array.shape, grid, strict=True))
+    return [array.metadata.encode_chunk_key(place) for place in product(*ranges)]
+
+
+def missing_chunk_keys(array: zarr.Array[Any]) -> list[str]:
+    """Keys of the stored objects that are not there; one listing of the store."""
+    have = _listed(array)
+    lost = [key for key in chunk_keys(array) if key not in have]
+
+    async def absent() -> list[str]:  # links, and stores that cannot be listed
+        prefix = f"{array.path}/" if array.path else ""
+        return [key for key in lost if not await array.store.exists(prefix + key)]
+
+    return sync(absent()) if lost else []
+
+
+def _listed(array: zarr.Array[Any]) -> set[str]:
+    store, prefix = array.store, f"{array.path}/" if array.path else ""
+    if isinstance(store, LocalStore):
+        root, found = Path(store.root, array.path), set[str]()
+        for folder, _, names in os.walk(root):
+            rel = os.path.relpath(folder, root).replace(os.sep, "/")
+            found.update(names if rel == "." else (f"{rel}/{name}" for name in names))
+        return found
+    if not store.supports_listing:
+        return set()
+
+    async def collect() -> set[str]:
+        return {key[len(prefix) :] async for key in store.list_prefix(prefix)}
+
+    return sync(collect())
+
+
+def _check_chunk(array: zarr.Array[Any], key: str, name: str) -> None:
+    """Refuse empty and truncated chunk files that decoders would take for data.
+
+    A truncated blosc chunk gives wrong numbers or kills the process; an empty shard reads as the
+    fill value (zarr 3.1).
+    """
+    try:
+        with open(Path(array.store.root, array.path, key), "rb") as file:  # type: ignore[attr-defined]
+            size = os.fstat(file.fileno()).st_size
+            header = file.read(16)
+    except FileNotFoundError:
+        return  # missing_chunks="fill"
+    compressor = array.compressors[-1] if array.compressors and array.shards is None else None
+    is_blosc = "blosc" in type(compressor).__name__.lower()
+    if size == 0 or (is_blosc and int.from_bytes(header[12:16], "little") != size):
+        raise SourceError(f"{name}: chunk {key} is {'truncated' if size else 'empty'}; restore it")
+
+
+def _some(keys: list[str]) -> str:
+    return ", ".join(keys[:5]) + (", ..." if len(keys) > 5 else "")
+
+
+# ------------------------------------------------------------------------- the working store
+
+
+def create_raw_array(
+    path: Path, n_features: int, n_samples: int, width: int, dtype: np.dtype[Any]
+) -> list[Path]:
+    """Create the metadata of an array whose chunk files are raw blocks; returns their paths.
+
+    Zarr 3, shape (n, N), chunks (n, width), no compression, little-endian, C order. The files
+    themselves, ``n width itemsize`` bytes each, are for the caller to write.
+    """
+    array = zarr.create_array(
+        LocalStore(path),
+        shape=(n_features, n_samples),
+        chunks=(n_features, width),
+        dtype=dtype.newbyteorder("<"),
+        compressors=None,
+        filters=None,
+        fill_value=0,
+        zarr_format=3,
+        chunk_key_encoding={"name": "default", "separator": "/"},
+    )
+    return [path / key for key in chunk_keys(array)]
+
+
+# ------------------------------------------------------------------------------------ results
+
+
+def open_output(
+    out: str | os.PathLike[str] | None, shape: tuple[int, int], sample_axis: int, step: int
+) -> Any:
+    """An array for scores: in memory, or a new Zarr array at `out` in chunks of `step` samples.
+
+    `shape` is (p, N); transposed when samples are rows.
+    """
+    chunks = (shape[0], step)
+    if sample_axis == 0:
+        shape, chunks = shape[::-1], chunks[::-1]
+    if out is None:
+        return np.empty(shape)
+    path = Path(out).expanduser()
+    _refuse_existing(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return zarr.create_array(LocalStore(path), shape=shape, chunks=chunks, dtype=np.float64)
+
+
+def write_group(
+    path: str | os.PathLike[str],
+    arrays: dict[str, Array],
+    attributes: dict[str, Any],
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Write a Zarr group beside `path`, flush it to disk, and rename it into place."""
+    target = Path(path).expanduser().absolute()
+    if not overwrite:
+        _refuse_existing(target)
+    elif os.path.lexists(target) and not _is_group(target):
+        raise OptionError(f"{target} exists and is not a Zarr group; it is not overwritten")
+    json.dumps(attributes, allow_nan=False)  # zarr would write NaN, which is not JSON
+    target.parent.mkdir(parents=True, exist_ok=True)
+    tag = uuid.uuid4().hex[:8]
+    new, old = (target.with_name(f".{target.name}.{tag}.{kind}") for kind in ("new", "old"))
+    try:
+        group = zarr.create_group(LocalStore(new), attributes=attributes, zarr_format=3)
+        for name, values in arrays.items():
+            group.create_array(
+                name,
+                data=np.ascontiguousarray(values),
+                chunks=tuple(max(1, size) for size in values.shape),
+                compressors=None,
+                config={"write_empty_chunks": True},  # an all-zero array is data too
+            )
+        _fsync_tree(new)
+        if os.path.lexists(target):
+            os.rename(target, old)
+        os.rename(new, target)
+    except OSError as error:
+        if old.exists() and not target.exists():
+            os.rename(old, target)
+        raise ResourceError(f"cannot write {target}: {error}") from error
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+        if target.exists():
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def read_group(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]]:
+    """All arrays of a Zarr group, by path, and its attributes."""
+    where = Path(path).expanduser()
+    try:
+        group = zarr.open_group(LocalStore(where, read_only=True), mode="r")
+        arrays = {}
+        for name in array_names(group):
+            array: Any = group[name]
+            lost = missing_chunk_keys(array)
+            if lost:
+                raise SourceError(f"{where}/{name}: missing chunk(s) {_some(lost)}")
+            arrays[name] = np.asarray(array[...])
+    except FileNotFoundError as error:
+        raise SourceError(f"no Zarr group at {where}") from error
+    except (ValueError, RuntimeError, EOFError) as error:
+        raise SourceError(f"cannot read the Zarr group at {where}: {error}") from error
+    return arrays, dict(group.attrs)
+
+
+def _refuse_existing(path: Path) -> None:
+    if os.path.lexists(path):
+        raise OptionError(f"{path} exists and is not overwritten; choose another path or remove it")
+
+
+def _is_group(path: Path) -> bool:
+    try:
+        zarr.open_group(LocalStore(path, read_only=True), mode="r")
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _fsync_tree(root: Path) -> None:
+    for folder, _, names in os.walk(root):
+        for entry in [*(os.path.join(folder, name) for name in names), folder]:
+            fd = os.open(entry, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)

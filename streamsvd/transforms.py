@@ -1,0 +1,145 @@
+"""The transform log, from which everything else follows: pairs and 2x2 factors."""
+
+import numpy as np
+from scipy import sparse
+
+from streamsvd.kernels import Array
+from streamsvd.sweeps import count_supports, multiply_back, support_back, trace_path
+
+SLICE = 4096
+"""Features whose supports are counted at a time: 64 words of 64 bits for each touched column."""
+
+
+class TransformLog:
+    """The transforms ``U = G_1 G_2 ... G_m``, ``V = H_1 H_2 ... H_m``, in order.
+
+    Parameters
+    ----------
+    n_components, n_features, n_samples : int
+        `p`, `n`, `N`.
+    capacity : int
+        Room for so many transforms, 96 bytes each.
+
+    Attributes
+    ----------
+    left, right : (capacity, 2, 2) float64 arrays
+        The factors G and H of each transform, on the coordinates of its pair. G is the identity
+        where ``j >= n``, H where ``j >= N``.
+    """
+
+    def __init__(
+        self, n_components: int, n_features: int, n_samples: int, capacity: int = 0
+    ) -> None:
+        self.n_components, self.n_features = n_components, n_features
+        self.n_samples = n_samples
+        self.left = np.zeros((capacity, 2, 2))
+        self.right = np.zeros((capacity, 2, 2))
+        self._pairs = np.zeros((capacity, 2), dtype=np.int64)
+        self._values = np.zeros((capacity, 2))
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    @classmethod
+    def from_arrays(
+        cls, shape: tuple[int, int, int], pairs: Array, left: Array, right: Array, values: Array
+    ) -> "TransformLog":
+        """A log of given content; `shape` is ``(p, n, N)``."""
+        log = cls(*shape)
+        log._pairs, log.left, log.right, log._values = pairs, left, right, values
+        log._size = len(pairs)
+        return log
+
+    @property
+    def pairs(self) -> Array:
+        """(m, 2) int64, the pairs ``i < p``, ``j > i`` logged so far."""
+        return self._pairs[: self._size]
+
+    @property
+    def values(self) -> Array:
+        """(m, 2), the diagonal of the working matrix at i and j after each transform.
+
+        Zero at a ``j`` beyond the rows.
+        """
+        return self._values[: self._size]
+
+    def append(self, i: int, j: int, values: tuple[float, float]) -> None:
+        """Log the transform whose factors stand in ``left[len(self)]`` and ``right[len(self)]``."""
+        self._pairs[self._size, 0] = i
+        self._pairs[self._size, 1] = j
+        self._values[self._size, 0] = values[0]
+        self._values[self._size, 1] = values[1]
+        self._size += 1
+
+    def components(self, k: int) -> sparse.csr_array:
+        """First `p` columns of U after `k` transforms, as the rows of a (p, n) matrix."""
+        return self._leading(self.left, self.n_features, k)
+
+    def right_vectors(self, k: int) -> sparse.csr_array:
+        """First `p` columns of V after `k` transforms, as the columns of a (N, p) matrix, by rows.
+
+        Returned as (p, N), like `components`.
+        """
+        return self._leading(self.right, self.n_samples, k)
+
+    def diagonal(self, start: Array, k: int) -> Array:
+        """First `p` diagonal entries after `k` transforms, from those at the start; (p,)."""
+        diag = np.array(start, dtype=np.float64)
+        trace_path(diag, self.pairs[:k], self.values[:k], np.empty(k))
+        return diag
+
+    def trace(self, start: Array, k: int) -> Array:
+        """Sum of the first `p` diagonal entries after each of `k` transforms; (k,)."""
+        out = np.empty(k)
+        trace_path(np.array(start, dtype=np.float64), self.pairs[:k], self.values[:k], out)
+        return out
+
+    def n_nonzeros(self, k: int) -> Array:
+        """Nonzeros of the components after each of `k` transforms, from the supports; (k,).
+
+        Cost: ``k * touched / 64`` word operations, `touched` the features in play, and
+        ``512 * touched`` bytes.
+        """
+        p = self.n_components
+        acts = self.pairs[:k, 1] < self.n_features
+        touched, rows = self._touched(self.pairs[:k][acts])
+        factors = self.left[:k][acts]
+        counts = np.zeros(len(rows), dtype=np.int64)
+        for first in range(0, len(touched), SLICE):
+            last = min(first + SLICE, len(touched))
+            support = np.zeros((len(touched), -(-(last - first) // 64)), dtype=np.uint64)
+            local = np.arange(last - first)
+            support[first + local, local // 64] = np.uint64(1) << (local % 64).astype(np.uint64)
+            count_supports(support, rows, factors, p, counts)
+        return np.concatenate([[p], counts])[np.cumsum(acts)]
+
+    def _leading(self, factors: Array, size: int, k: int) -> sparse.csr_array:
+        """First `p` columns of the product of `k` factors of one side, with their structure.
+
+        Entries are stored where the supports say so, also in the rare case that one cancels to
+        zero. Memory: ``p`` numbers for each row in play.
+        """
+        p = self.n_components
+        acts = self.pairs[:k, 1] < size
+        touched, rows = self._touched(self.pairs[:k][acts])
+        factors = factors[:k][acts]
+        panel = np.eye(len(touched), p)
+        multiply_back(panel, rows, factors)
+        bits = np.zeros((len(touched), -(-p // 64)), dtype=np.uint64)
+        local = np.arange(p)
+        bits[local, local // 64] = np.uint64(1) << (local % 64).astype(np.uint64)
+        support_back(bits, rows, factors)
+        as_bytes = bits.astype("<u8", copy=False).view(np.uint8)
+        mask = np.unpackbits(as_bytes, axis=1, count=p, bitorder="little").T
+        component, row = np.nonzero(mask)
+        indptr = np.concatenate([[0], np.cumsum(mask.sum(axis=1, dtype=np.int64))])
+        return sparse.csr_array((panel[row, component], touched[row], indptr), shape=(p, size))
+
+    def _touched(self, pairs: Array) -> tuple[Array, Array]:
+        """Indices in play, ascending (the first `p` among them), and the pairs in terms of them."""
+        p = self.n_components
+        touched, place = np.unique(
+            np.concatenate([np.arange(p), pairs.ravel()]), return_inverse=True
+        )
+        return touched, place[p:].reshape(-1, 2)

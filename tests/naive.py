@@ -1,0 +1,264 @@
+"""The slow twin: Algorithm 1 and its kin in plain NumPy, sharing no code with the package.
+
+`X` is `n x N`, features by samples; pairs `(i, j)` have `i < p` and `i < j < max(n, N)`. Where
+`j >= n` there is no row `j` and where `j >= N` no column `j`: both count as zero. `p <= min(n, N)`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+Supports = list[set[int]]
+
+
+@dataclass
+class Run:
+    """What a run of `m` transforms did; `X` is `U.T @ X0 @ V`, `support` counts the fill of `U_p`.
+
+    `order[k]` is the row of the input that the loop called `k`: not the identity after a pivot.
+    """
+
+    pairs: Indices  # (m, 2)
+    trace: Array  # (m,), after each transform
+    support: Indices  # (m,), after each transform
+    X: Array  # (n, N)
+    U: Array  # (n, n)
+    V: Array  # (N, N)
+    order: Indices  # (n,)
+
+
+@dataclass
+class BlockRun:
+    """What a run of block steps did; `X` is `U.T @ X0 @ V`."""
+
+    indices: Indices  # (steps, 2p)
+    trace: Array  # (steps,), after each step
+    X: Array  # (n, N)
+    U: Array  # (n, n)
+    V: Array  # (N, N)
+
+
+def scores(X: Array, p: int, selection: str) -> Array:
+    """Score every pair: `(p, max(n, N))`, `-inf` where `j <= i` (DESIGN section 1)."""
+    n, N = X.shape
+    width = max(n, N)
+    b, c, d = np.zeros((p, width)), np.zeros((p, width)), np.zeros(width)
+    b[:, :N] = X[:p]
+    c[:, :n] = X[:, :p].T
+    d[: min(n, N)] = np.diag(X)
+    a = d[:p, None]
+    result = _score(a, b, c, d, selection)
+    result[np.arange(width) <= np.arange(p)[:, None]] = -np.inf
+    return result
+
+
+def _score(a: Array, b: Array, c: Array, d: Array, selection: str) -> Array:
+    """Score the 2x2 blocks `[[a, b], [c, d]]`; the result is `(p, width)`."""
+    if selection == "kogbetliantz":
+        return np.abs(b) + np.abs(c)
+    rotation, reflection = np.hypot(a + d, b - c), np.hypot(a - d, b + c)
+    nuclear: Array = np.maximum(rotation, reflection) - a - d
+    if selection == "nuclear":
+        return nuclear
+    if selection == "gain":
+        beyond = np.arange(d.size) >= a.size
+        return np.where(beyond, (rotation + reflection) / 2 - a, nuclear)
+    raise ValueError(f"selection={selection!r}: use 'nuclear', 'gain' or 'kogbetliantz'")
+
+
+def best_pair(X: Array, p: int, selection: str) -> tuple[int, int, float]:
+    """Find the pair with the best score, `(i, j, score)`; ties to the lowest `i`, then `j`."""
+    return _argmax(scores(X, p, selection))
+
+
+def _argmax(table: Array) -> tuple[int, int, float]:
+    """Find the first largest entry in row-major order."""
+    i, j = divmod(int(np.argmax(table)), table.shape[1])
+    return i, j, float(table[i, j])
+
+
+def factors(X: Array, i: int, j: int) -> tuple[Array, Array]:
+    """Compute the 2x2 `G`, `H` that diagonalise the block of `(i, j)`: `M = G S H.T`."""
+    n, N = X.shape
+    if j >= n:
+        return np.eye(2), _turn(X[i, i], X[i, j])
+    if j >= N:
+        return _turn(X[i, i], X[j, i]), np.eye(2)
+    G, _, Ht = np.linalg.svd(X[np.ix_([i, j], [i, j])])
+    return G, Ht.T
+
+
+def _turn(x: float, y: float) -> Array:
+    """Rotation `Q` with `[x, y] @ Q = [hypot(x, y), 0]`."""
+    r = np.hypot(x, y)
+    return np.array([[x, -y], [y, x]]) / r if r > 0 else np.eye(2)
+
+
+def _apply(X: Array, U: Array, V: Array, indices: Sequence[int], G: Array, H: Array) -> None:
+    """Do `X <- G.T X H`, `U <- U G`, `V <- V H` on those of `indices` that exist, in place."""
+    rows = [k for k in indices if k < X.shape[0]]
+    cols = [k for k in indices if k < X.shape[1]]
+    G, H = G[: len(rows), : len(rows)], H[: len(cols), : len(cols)]
+    X[rows] = G.T @ X[rows]
+    X[:, cols] = X[:, cols] @ H
+    U[:, rows] = U[:, rows] @ G
+    V[:, cols] = V[:, cols] @ H
+
+
+def _start(X: ArrayLike) -> tuple[Array, Array, Array]:
+    """Copy `X`, with identities for `U` and `V` (by columns: untouched ones cost no memory)."""
+    X = np.array(X, dtype=np.float64)
+    return X, np.eye(X.shape[0], order="F"), np.eye(X.shape[1], order="F")
+
+
+def _trace(X: Array, p: int) -> float:
+    """Sum of the first `p` diagonal entries."""
+    return float(np.diag(X)[:p].sum())
+
+
+def _merge(supports: Supports, i: int, j: int) -> None:
+    """Give columns `i` and `j` of `U` the union of their supports; no column `j`, no change."""
+    if j < len(supports):
+        supports[i] = supports[j] = supports[i] | supports[j]
+
+
+def _fill(supports: Supports, p: int) -> int:
+    """Count the structural nonzeros of the first `p` columns of `U`."""
+    return sum(len(support) for support in supports[:p])
+
+
+def algorithm1(X: ArrayLike, p: int, m: int, selection: str, pairs: ArrayLike | None = None) -> Run:
+    """Run Algorithm 1 for `m` transforms, or until no score is positive.
+
+    With `pairs`, takes the first `m` of these in order, whatever their scores.
+    """
+    X, U, V = _start(X)
+    supports: Supports = [{k} for k in range(X.shape[0])]
+    given = None if pairs is None else np.asarray(pairs, dtype=np.int64)
+    done: list[tuple[int, int]] = []
+    trace: list[float] = []
+    fill: list[int] = []
+    for step in range(m if given is None else min(m, len(given))):
+        if given is None:
+            i, j, score = best_pair(X, p, selection)
+            if score <= 0:
+                break
+        else:
+            i, j = int(given[step, 0]), int(given[step, 1])
+        _apply(X, U, V, [i, j], *factors(X, i, j))
+        _merge(supports, i, j)
+        done.append((i, j))
+        trace.append(_trace(X, p))
+        fill.append(_fill(supports, p))
+    return _run(done, trace, fill, X, U, V, np.arange(X.shape[0]))
+
+
+def _run(
+    pairs: list[tuple[int, int]],
+    trace: list[float],
+    fill: list[int],
+    X: Array,
+    U: Array,
+    V: Array,
+    order: Indices,
+) -> Run:
+    """Turn the lists of a loop into a `Run`."""
+    picked = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return Run(picked, np.array(trace), np.array(fill, dtype=np.int64), X, U, V, order)
+
+
+def block_step(X: Array, p: int, selection: str) -> tuple[Indices, Array, Array]:
+    """Choose the `2p` indices of a block step, sorted, and the full SVD factors `G`, `H`."""
+    n, N = X.shape
+    best = scores(X, p, selection).max(axis=0)
+    chosen = set(range(p)) | set(np.argsort(-best, kind="stable")[:p].tolist())
+    unused = [k for k in range(max(n, N)) if k not in chosen]
+    indices = np.array(sorted(chosen | set(unused[: 2 * p - len(chosen)])), dtype=np.int64)
+    G, _, Ht = np.linalg.svd(X[np.ix_(indices[indices < n], indices[indices < N])])
+    return indices, G, Ht.T
+
+
+def algorithm1_block(X: ArrayLike, p: int, steps: int, selection: str) -> BlockRun:
+    """Run the block form of Algorithm 1 (Remark 4) for `steps` steps."""
+    X, U, V = _start(X)
+    width = min(2 * p, max(X.shape))
+    taken, trace = np.zeros((steps, width), dtype=np.int64), np.zeros(steps)
+    for step in range(steps):
+        taken[step], G, H = block_step(X, p, selection)
+        _apply(X, U, V, taken[step].tolist(), G, H)
+        trace[step] = _trace(X, p)
+    return BlockRun(taken, trace, X, U, V)
+
+
+def preprocess(
+    X: ArrayLike, center: str | None, normalize: str | None
+) -> tuple[Array, Array, Array]:
+    """Centre, then scale, each along "features", "samples" or not: `(Y, mean, scale)`.
+
+    Features get unit population variance (constant ones keep scale 1), samples unit norm.
+    """
+    Y = np.array(X, dtype=np.float64)
+    mean, scale = np.zeros(len(Y)), np.ones(len(Y))
+    if center == "features":
+        mean = Y.mean(axis=1)
+        Y = Y - mean[:, None]
+    elif center == "samples":
+        Y = Y - Y.mean(axis=0)
+    if normalize == "features":
+        std = Y.std(axis=1)
+        scale = np.where((std > 0) & (np.ptp(Y, axis=1) > 0), std, 1.0)
+        Y = Y / scale[:, None]
+    elif normalize == "samples":
+        norm = np.linalg.norm(Y, axis=0)
+        Y = Y / np.where(norm > 0, norm, 1.0)
+    return Y, mean, scale
+
+
+def energy_order(A: Array, p: int) -> Indices:
+    """Permutation with the `p` rows of largest `A[i, i]` first, the others in their order."""
+    first = np.argsort(-np.diag(A), kind="stable")[:p]
+    return np.concatenate([first, np.setdiff1d(np.arange(len(A)), first)])
+
+
+def new_nonzeros(supports: Supports, p: int) -> Array:
+    """Count, for every pair, the nonzeros that the move would add to `U_p`: `(p, n)`."""
+    new = np.zeros((p, len(supports)))
+    for i in range(p):
+        for j in range(i + 1, len(supports)):
+            union = len(supports[i] | supports[j])
+            new[i, j] = union - len(supports[i]) + (union - len(supports[j]) if j < p else 0)
+    return new
+
+
+def greedy_gram(
+    A: ArrayLike, p: int, m: int, selection: str, fill_penalty: float, pivot: bool
+) -> Run:
+    """Run the loop on a symmetric positive semidefinite `A`, with `G = H` (DESIGN section 7).
+
+    Pairs and the rows of `U` are numbered as in `A`; the columns of `U`, and `X = U.T @ A @ U`,
+    in the order of the loop: the components are the first `p`.
+    """
+    A = np.array(A, dtype=np.float64)
+    order = energy_order(A, p) if pivot else np.arange(len(A))
+    X, U, V = _start(A[np.ix_(order, order)])
+    supports: Supports = [{k} for k in range(len(X))]
+    done: list[tuple[int, int]] = []
+    trace: list[float] = []
+    fill: list[int] = []
+    for _ in range(m):
+        penalty = (1 + new_nonzeros(supports, p)) ** fill_penalty
+        i, j, score = _argmax(scores(X, p, selection) / penalty)
+        if score <= 0:
+            break
+        G = np.linalg.eigh(X[np.ix_([i, j], [i, j])])[1][:, ::-1]
+        _apply(X, U, V, [i, j], G, G)
+        _merge(supports, i, j)
+        done.append((int(order[i]), int(order[j])))
+        trace.append(_trace(X, p))
+        fill.append(_fill(supports, p))
+    U = U[np.argsort(order)]
+    return _run(done, trace, fill, X, U, U, order)
