@@ -55,30 +55,39 @@ def measure(
     """
     p, n = components.shape
     gram = np.zeros((n, n)) if 8 * n * n <= gram_limit else None
-    same = right.shape[1] == source.n_samples
-    columns = right.tocsc() if same else None
+    columns = right.tocsc() if right.shape[1] == source.n_samples else None
     trace = captured = total = 0.0
     for start, strip in StripReader(source, dtype):
         preprocessing.apply(strip)
         x = strip.astype(np.float64, copy=False)
-        scores = components @ x
-        captured += float(np.vdot(scores, scores))
-        total += float(np.vdot(x, x))
-        if columns is not None:
-            trace += float(columns[:, start : start + x.shape[1]].multiply(scores).sum())
-        if gram is not None:
+        if gram is None:
+            captured += float(np.sum((components @ x) ** 2))
+            total += float(np.vdot(x, x))
+        else:
             gram += x @ x.T
+        if columns is not None:
+            v = columns[:, start : start + x.shape[1]]
+            touched = np.flatnonzero(np.diff(v.indptr))
+            trace += float(v[:, touched].multiply(components @ x[:, touched]).sum())
         on_samples(x.shape[1])
-    values = None if gram is None else _singular_values(gram, p)
+    values = None
+    if gram is not None:
+        values = _singular_values(gram, p)
+        total = float(np.trace(gram))
+        captured = float(components.multiply(components @ gram).sum())
     products = (components @ components.T).toarray()
-    best = None if values is None else float(np.sum(values**2))
+    comparable = values is not None and columns is not None
     return Accuracy(
-        accuracy=_ratio(trace, None if values is None or not same else float(np.sum(values))),
+        accuracy=_ratio(trace, float(values.sum())) if comparable else None,  # type: ignore[union-attr]
         captured_variance=_ratio(captured, total) or 0.0,
-        captured_of_best=_ratio(captured, best),
+        captured_of_best=None if values is None else _ratio(captured, float(np.sum(values**2))),
         orthogonality_error=float(np.max(np.abs(products - np.eye(p)))),
         true_singular_values=values,
     )
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0 else None
 
 
 def _singular_values(gram: Array, p: int) -> Array:
@@ -86,7 +95,3 @@ def _singular_values(gram: Array, p: int) -> Array:
     n = len(gram)
     values = linalg.eigh(gram, eigvals_only=True, subset_by_index=[n - p, n - 1])
     return np.sqrt(np.maximum(values[::-1], 0.0))
-
-
-def _ratio(part: float, whole: float | None) -> float | None:
-    return None if whole is None or whole == 0 else part / whole

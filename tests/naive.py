@@ -61,7 +61,7 @@ def _score(a: Array, b: Array, c: Array, d: Array, selection: str) -> Array:
     if selection == "kogbetliantz":
         return np.abs(b) + np.abs(c)
     rotation, reflection = np.hypot(a + d, b - c), np.hypot(a - d, b + c)
-    nuclear: Array = np.maximum(rotation, reflection) - a - d
+    nuclear: Array = np.maximum(rotation, reflection) - (a + d)
     if selection == "nuclear":
         return nuclear
     if selection == "gain":
