@@ -33,8 +33,6 @@ class Coordinator:
         `N`.
     selection : int
         ``kernels.NUCLEAR``, ``GAIN`` or ``KOGBETLIANTZ``.
-    starts : list of int
-        First column of each partition.
     """
 
     def __init__(
@@ -44,21 +42,20 @@ class Coordinator:
         diag: Array,
         n_samples: int,
         selection: int,
-        starts: list[int],
     ) -> None:
         self.left, self.head, self.diag = left, head, diag
         self.n_components, self.n_features = head.shape
         self.n_samples = n_samples
         self.selection = selection
-        self._starts = starts
         self._scores = np.full(head.shape, -np.inf)
         self._head_best = np.full(self.n_components, -1, dtype=np.int64)
-        shape = (len(starts), self.n_components)
-        self._tail_value = np.zeros(shape, dtype=head.dtype)
-        self._tail_where = np.full(shape, -1, dtype=np.int64)
+        self._tail_value = np.zeros((0, self.n_components), dtype=head.dtype)
+        self._tail_where = np.zeros((0, self.n_components), dtype=np.int64)
 
     def start_up(self, reports: list[Report]) -> None:
-        """Take the first reports and build the scores."""
+        """Take the first reports, of all partitions, and build the scores."""
+        self._tail_value = np.array([report.tail_value for report in reports])
+        self._tail_where = np.array([report.tail_where for report in reports])
         self.update(-1, -1, reports)
 
     def best(self) -> tuple[int, int, float, float]:
@@ -97,8 +94,7 @@ class Coordinator:
             self._tail_value[k] = report.tail_value
             self._tail_where[k] = report.tail_where
             if report.head_rows is not None:
-                start = self._starts[k]
-                stop = start + report.head_rows.shape[1]
+                start, stop = report.start, report.start + report.head_rows.shape[1]
                 self.head[i, start:stop] = report.head_rows[0]
                 if j < self.n_components:
                     self.head[j, start:stop] = report.head_rows[1]

@@ -1,6 +1,7 @@
 """Ingest: one pass over the source into the working matrix, checking, centring and scaling."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from streamsvd.errors import SourceError
 from streamsvd.kernels import Array
+from streamsvd.plan import strip_width
 from streamsvd.store import Source
 from streamsvd.sweeps import LANES, add_moments, center_samples, flush_lanes, normalize_samples
 from streamsvd.working import WorkingMatrix
@@ -81,17 +83,23 @@ class StripReader:
     Strips are C-contiguous (n, c) arrays of `dtype` that the caller may change.
     """
 
-    def __init__(self, source: Source, dtype: np.dtype[Any]) -> None:
+    def __init__(self, source: Source, dtype: np.dtype[Any], step: int | None = None) -> None:
         self.source, self.dtype = source, dtype
+        self.step = step or strip_width(source.n_features, source.n_samples, source.chunk)
         self._largest = 0.0
 
     def __iter__(self) -> Iterator[tuple[int, Array]]:
-        source = self.source
-        for start in range(0, source.n_samples, source.step):
-            stop = min(start + source.step, source.n_samples)
-            strip = np.array(source.read(start, stop), dtype=self.dtype, order="C")
-            self._check(start, strip)
-            yield start, strip
+        source, total = self.source, self.source.n_samples
+        bounds = [(a, min(a + self.step, total)) for a in range(0, total, self.step)]
+        # The next strip is read and decoded while the caller works on this one.
+        with ThreadPoolExecutor(1, thread_name_prefix="streamsvd-read") as reader:
+            coming = reader.submit(source.read, *bounds[0], self.dtype)
+            for k, (start, _) in enumerate(bounds):
+                strip = coming.result()
+                if k + 1 < len(bounds):
+                    coming = reader.submit(source.read, *bounds[k + 1], self.dtype)
+                self._check(start, strip)
+                yield start, strip
         if 0 < self._largest < SMALLEST:
             raise SourceError(
                 f"no value of {source.name} is larger than {self._largest:.3g}, below "
@@ -119,11 +127,12 @@ def ingest(
     working: WorkingMatrix,
     center: str | None,
     normalize: str | None,
+    step: int | None = None,
     on_samples: OnSamples = lambda n: None,
 ) -> tuple[Preprocessing, Array]:
     """Fill the working matrix from the source.
 
-    Each sample is read once, in chunks of the source. What needs statistics of the features is
+    Each sample is read once, `step` at a time. What needs statistics of the features is
     done in a second pass, over the working matrix.
 
     Returns
@@ -145,7 +154,7 @@ def ingest(
         scale,
     )
     moments = Moments(np.zeros(n))
-    for start, strip in StripReader(source, working.dtype):
+    for start, strip in StripReader(source, working.dtype, step):
         before.apply(strip)
         if of_features and start == 0:
             moments = Moments(strip[:, 0])

@@ -7,12 +7,13 @@ every way of cutting the columns into blocks. Nothing is compiled at import, not
 disk: a stale or damaged cache is worse than the second that it saves.
 
 Symbols: `n` features (rows), `N` samples (columns), `p` components; a *block* is an ``(n, c)``
-C-contiguous array of columns of the working matrix; the *head* are the columns below `n`, the
-*tail* those from `n` on. The tail of a block is cut into *tiles* of `TILE` columns, and
-``peaks[i, t]`` is the largest absolute entry of row ``i < p`` in the tail part of tile ``t``
-(-1 where a tile has none). Peaks are kept as the bits of the float, an integer of the same size:
-absolute values order like their bits, and only integer maxima are vectorised without licence to
-break NaNs (a factor of fifteen).
+C-contiguous array of columns of the working matrix; its first `p` rows, which every move touches,
+are given apart as `top` (p, c), a view of the block or a copy that replaces them; the *head* are
+the columns below `n`, the *tail* those from `n` on. The tail of a block is cut into *tiles* of
+`TILE` columns, and ``peaks[i, t]`` is the largest absolute entry of row ``i < p`` in the tail part
+of tile ``t`` (-1 where a tile has none). Peaks are kept as the bits of the float, an integer of the
+same size: absolute values order like their bits, and only integer maxima are vectorised without
+licence to break NaNs (a factor of fifteen).
 
 Inner loops run over slices from zero: a range with a variable start makes Numba test for negative
 indices, which keeps the loop from being vectorised.
@@ -317,18 +318,18 @@ def rotate_pair(x: Array, y: Array, f: Array) -> None:
 
 
 @jit
-def find_peaks(block: Array, first: int, stop: int, peaks: Array, tile: int) -> None:
+def find_peaks(top: Array, first: int, stop: int, peaks: Array, tile: int) -> None:
     """The peaks of all rows below `p`; arguments as of `rotate_rows`."""
     for lo in range(0, stop, TILE):
         hi = min(lo + TILE, stop)
         for i in range(peaks.shape[0]):
-            peaks[i, tile] = peak(block[i, min(max(lo, first), hi) : hi], peaks)
+            peaks[i, tile] = peak(top[i, min(max(lo, first), hi) : hi], peaks)
         tile += 1
 
 
 @jit
 def look_up(
-    block: Array,
+    top: Array,
     i: int,
     start: int,
     first: int,
@@ -350,29 +351,39 @@ def look_up(
     if 0 <= lo < stop:
         hi = min(lo + TILE, stop)
         lo = max(lo, first)
-        k = lo + find(block[i, lo:hi], peaks[i, best], peaks)
-        tail_value[i] = block[i, k]
+        k = lo + find(top[i, lo:hi], peaks[i, best], peaks)
+        tail_value[i] = top[i, k]
         tail_where[i] = start + k
     return best
 
 
 @jit
 def rotate_rows(
-    block: Array, i: int, j: int, g: Array, first: int, stop: int, peaks: Array, tile: int
+    top: Array,
+    block: Array,
+    i: int,
+    j: int,
+    g: Array,
+    first: int,
+    stop: int,
+    peaks: Array,
+    tile: int,
 ) -> None:
     """Rows i, j of ``g.T @ block`` in place, and the peaks of those below `p`, in one pass.
 
     Columns from `stop` on are padding; the tail begins at `first`; the block's tiles begin at
     `tile` in `peaks` (p, tiles).
     """
+    p = top.shape[0]
     for lo in range(0, stop, TILE):
         hi = min(lo + TILE, stop)
-        x, y = block[i, lo:hi], block[j, lo:hi]
+        x = top[i, lo:hi]
+        y = top[j, lo:hi] if j < p else block[j, lo:hi]
         rotate_pair(x, y, g)
         # The tile is still in the cache.
         skip = min(max(first - lo, 0), hi - lo)
         peaks[i, tile] = peak(x[skip:], peaks)
-        if j < peaks.shape[0]:
+        if j < p:
             peaks[j, tile] = peak(y[skip:], peaks)
         tile += 1
 
@@ -388,6 +399,7 @@ def rotate_left(left: Array, i: int, j: int, g: Array) -> None:
 
 @jit
 def rotate_column(
+    top: Array,
     block: Array,
     j: int,
     start: int,
@@ -406,26 +418,30 @@ def rotate_column(
     The block begins with column `start` of `X`; other arguments as of `look_up`. Rows whose
     largest tail entry now lies in another block are written to `stale` (p,), and counted.
     """
-    k = j - start
-    n_stale = 0
-    p = peaks.shape[0] if k >= first else 0
-    t = tile + k // TILE
-    lo = k // TILE * TILE
-    lo, hi = max(lo, first), min(lo + TILE, stop)
-    for i in range(block.shape[0]):
-        was_peak = i < p and peak(block[i, k : k + 1], peaks) == peaks[i, t]
+    p, k = top.shape[0], j - start
+    for i in range(p, block.shape[0]):
         u, v = column[i], block[i, k]
         column[i] = h[0, 0] * u + h[1, 0] * v
         block[i, k] = h[0, 1] * u + h[1, 1] * v
-        if i < p:
-            size = peak(block[i, k : k + 1], peaks)
-            if size >= peaks[i, t]:
-                peaks[i, t] = size
-            elif was_peak:
-                peaks[i, t] = peak(block[i, lo:hi], peaks)
-            if tail_where[i] == j or abs(block[i, k]) >= abs(tail_value[i]):
-                best = look_up(block, i, start, first, stop, peaks, tile, tail_value, tail_where)
-                if not tile <= best < tile + -(-stop // TILE):
-                    stale[n_stale] = i
-                    n_stale += 1
+    n_stale = 0
+    t = tile + k // TILE
+    lo = k // TILE * TILE
+    lo, hi = max(lo, first), min(lo + TILE, stop)
+    for i in range(p):
+        was_peak = peak(top[i, k : k + 1], peaks) == peaks[i, t]
+        u, v = column[i], top[i, k]
+        column[i] = h[0, 0] * u + h[1, 0] * v
+        top[i, k] = h[0, 1] * u + h[1, 1] * v
+        if k < first:
+            continue
+        size = peak(top[i, k : k + 1], peaks)
+        if size >= peaks[i, t]:
+            peaks[i, t] = size
+        elif was_peak:
+            peaks[i, t] = peak(top[i, lo:hi], peaks)
+        if tail_where[i] == j or abs(top[i, k]) >= abs(tail_value[i]):
+            best = look_up(top, i, start, first, stop, peaks, tile, tail_value, tail_where)
+            if not tile <= best < tile + -(-stop // TILE):
+                stale[n_stale] = i
+                n_stale += 1
     return n_stale

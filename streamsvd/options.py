@@ -2,6 +2,7 @@
 
 import math
 import os
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ class Options:
     dtype: Any = None
     missing_chunks: str = "error"
     workspace: str | os.PathLike[str] | None = None
+    resume: bool = False
     overwrite_x: bool = False
     memory_limit: int | str | None = None
     n_threads: int | None = None
@@ -58,6 +60,28 @@ class Options:
             raise OptionError(f"tol must be a number of at least 0; got {tol!r}")
         if self.random_state is not None:
             _integer("random_state", self.random_state, 0)
+        _one_of("resume", self.resume, (False, True))
+        _one_of("overwrite_x", self.overwrite_x, (False, True))
+        self._check_together()
+
+    def _check_together(self) -> None:
+        """Rules on combinations."""
+        if self.resume and self.workspace is None:
+            raise OptionError("resume=True needs the workspace= of the run to go on with")
+        if self.overwrite_x and self.workspace is not None:
+            raise OptionError(
+                "overwrite_x=True leaves no source to resume from: do not pass workspace= with it"
+            )
+        if self.overwrite_x and self.sample_axis == 0:
+            raise OptionError("overwrite_x=True needs samples as columns: sample_axis=1")
+        if self.selection == "random" and self.workspace is not None and self.random_state is None:
+            raise OptionError(
+                'selection="random" with a workspace needs a random_state, so that it can go on'
+            )
+
+    def seed(self) -> int:
+        """`random_state`, drawn when it is not given."""
+        return secrets.randbits(32) if self.random_state is None else int(self.random_state)
 
     @property
     def memory_bytes(self) -> int | None:
@@ -126,6 +150,6 @@ def _integer(name: str, value: Any, least: int) -> None:
 
 
 def _one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
-    if isinstance(value, bool) or value not in allowed:
+    if value not in allowed or (isinstance(value, bool) and bool not in map(type, allowed)):
         names = ", ".join(repr(a) for a in allowed)
         raise OptionError(f"{name} must be one of {names}; got {value!r}")

@@ -3,7 +3,7 @@
 A partition does not care what backs its blocks: arrays in memory or memory-mapped chunk files.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from streamsvd.kernels import TILE, Array, find_peaks, look_up, rotate_column, r
 class Report(NamedTuple):
     """What a partition tells after a move `(i, j)`. Arrays may be views of its state."""
 
+    start: int
+    """First column held."""
     tail_value: Array
     """(p,) each row's largest tail entry by absolute value (the first column on ties)."""
     tail_where: Array
@@ -25,6 +27,16 @@ class Report(NamedTuple):
     """(n,) the new column j, when it is a head column held here."""
 
 
+class Prefetch(Protocol):
+    """Starts reading what a move is about to touch, without waiting for it."""
+
+    def row(self, i: int) -> None:
+        """Row `i` of all blocks."""
+
+    def column(self, b: int, k: int) -> None:
+        """Column `k` of block `b`."""
+
+
 class Partition:
     """Columns ``start..stop-1`` of the working matrix.
 
@@ -35,15 +47,29 @@ class Partition:
     start, stop : int
         The columns held.
     n_components : int
-        `p`. Columns below `p` live at the coordinator; the copy here is stale until `put_left`.
+        `p`. Columns below `p` live at the coordinator; the copy here is stale until the end.
+    tops : list of (p, c) C-contiguous arrays, optional
+        The first p rows of each block, where they are not in the block itself.
+    prefetch : Prefetch, optional
+        Told the rows and columns that a move is about to touch.
 
     Notes
     -----
     Memory beside the blocks: ``p`` numbers per `TILE` columns.
     """
 
-    def __init__(self, blocks: list[Array], start: int, stop: int, n_components: int) -> None:
+    def __init__(
+        self,
+        blocks: list[Array],
+        start: int,
+        stop: int,
+        n_components: int,
+        tops: list[Array] | None = None,
+        prefetch: Prefetch | None = None,
+    ) -> None:
         self.blocks, self.start, self.stop = blocks, start, stop
+        self.tops = [block[:n_components] for block in blocks] if tops is None else tops
+        self._prefetch = prefetch
         self.n_components = n_components
         self.n_features, self.width = blocks[0].shape
         n, p, c = self.n_features, n_components, self.width
@@ -62,11 +88,11 @@ class Partition:
 
     def start_up(self) -> Report:
         """Find the largest tail entries; the first report."""
-        for b, block in enumerate(self.blocks):
-            find_peaks(block, self._firsts[b], self._stops[b], self._peaks, b * self._tiles)
+        for b, top in enumerate(self.tops):
+            find_peaks(top, self._firsts[b], self._stops[b], self._peaks, b * self._tiles)
         for i in range(self.n_components):
             self._look_up(i)
-        return Report(self.tail_value, self.tail_where, None, None, None)
+        return Report(self.start, self.tail_value, self.tail_where, None, None, None)
 
     def apply(self, i: int, j: int, g: Array, h: Array, column: Array) -> Report:
         """Apply a move: rows i, j by `g`, then column j with `column` (column i) by `h`."""
@@ -81,17 +107,26 @@ class Partition:
             if j < self.n_features:
                 head_column = self.column(j)
         head_rows = self._head_rows(i, j) if j < self.n_features else None
-        return Report(self.tail_value, self.tail_where, head_rows, new_column, head_column)
+        return Report(
+            self.start, self.tail_value, self.tail_where, head_rows, new_column, head_column
+        )
 
     def _rotate_rows(self, i: int, j: int, g: Array) -> None:
+        if self._prefetch is not None and j >= self.n_components:
+            self._prefetch.row(j)
         peaks, tile = self._peaks, 0
-        for block, first, stop in zip(self.blocks, self._firsts, self._stops, strict=True):
-            rotate_rows(block, i, j, g, first, stop, peaks, tile)
+        for top, block, first, stop in zip(
+            self.tops, self.blocks, self._firsts, self._stops, strict=True
+        ):
+            rotate_rows(top, block, i, j, g, first, stop, peaks, tile)
             tile += self._tiles
 
     def _rotate_column(self, j: int, column: Array, h: Array) -> Array:
         b = (j - self.start) // self.width
+        if self._prefetch is not None:
+            self._prefetch.column(b, j - self._starts[b])
         n_stale = rotate_column(
+            self.tops[b],
             self.blocks[b],
             j,
             self._starts[b],
@@ -118,7 +153,7 @@ class Partition:
 
     def _look_up_in(self, b: int, i: int) -> int:
         return look_up(
-            self.blocks[b],
+            self.tops[b],
             i,
             self._starts[b],
             self._firsts[b],
@@ -139,17 +174,17 @@ class Partition:
             for b, first in enumerate(self._firsts):
                 if not first:
                     break
-                out[r, b * self.width : b * self.width + first] = self.blocks[b][row, :first]
+                out[r, b * self.width : b * self.width + first] = self.tops[b][row, :first]
         return out
 
     def column(self, j: int) -> Array:
         """A copy of column `j`, (n,)."""
         b, k = divmod(j - self.start, self.width)
-        return self.blocks[b][:, k].copy()
+        return np.concatenate([self.tops[b][:, k], self.blocks[b][self.n_components :, k]])
 
     def entry(self, i: int, j: int) -> float:
-        """``X[i, j]``, or zero when column `j` is not held here."""
+        """``X[i, j]`` for ``i < p``, or zero when column `j` is not held here."""
         if not self.start <= j < self.stop:
             return 0.0
         b, k = divmod(j - self.start, self.width)
-        return float(self.blocks[b][i, k])
+        return float(self.tops[b][i, k])

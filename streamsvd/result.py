@@ -254,9 +254,10 @@ class SVDResult:
         source = open_source(X, axis, missing_chunks=missing_chunks)
         self._check_features(source.n_features, source.name)
         shape = (self.n_components, source.n_samples)
-        target = open_output(out, shape, axis, source.step)
+        reader = StripReader(source, self.dtype)
+        target = open_output(out, shape, axis, reader.step)
         with progress_bar(progress, "transform", source.n_samples) as advance:
-            for start, strip in StripReader(source, self.dtype):
+            for start, strip in reader:
                 self.preprocessing.apply(strip)
                 scores = self.components @ strip.astype(np.float64, copy=False)
                 where = slice(start, start + scores.shape[1])
@@ -361,10 +362,9 @@ class SVDResult:
                 f"{path} is not a result of this version: format and version are {found}, "
                 f"need {(FORMAT, VERSION)}"
             )
-        shape = tuple(attributes[k] for k in ("n_components", "n_features", "n_samples"))
-        log = TransformLog.from_arrays(
-            shape, *(arrays[f"log/{k}"] for k in ("pairs", "left", "right", "values"))
-        )
+        sizes = (attributes[k] for k in ("n_components", "n_features", "n_samples"))
+        log = TransformLog(*sizes)
+        log.extend(*(arrays[f"log/{k}"] for k in ("pairs", "left", "right", "values")))
         return cls(
             log=log,
             n_transforms=attributes["n_transforms"],

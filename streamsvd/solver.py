@@ -16,7 +16,7 @@ def algorithm_1(
     n_transforms: int,
     threshold: float = 0.0,
     picks: Iterator[tuple[int, int, float, float]] | None = None,
-    on_step: Callable[[int], None] = lambda n: None,
+    after_step: Callable[[], bool] = lambda: False,
 ) -> str:
     """Rotate the working matrix until `n_transforms` transforms are logged.
 
@@ -30,13 +30,13 @@ def algorithm_1(
         Stop when the best score is not above it.
     picks : iterator of (i, j, score, value), optional
         Pairs given from outside (random selection) instead of the best ones.
-    on_step : callable
-        Called with 1 after each transform.
+    after_step : callable
+        Called after each transform; True asks to stop.
 
     Returns
     -------
     str
-        Why it ended: ``"n_transforms"`` or ``"converged"``.
+        Why it ended: ``"n_transforms"``, ``"converged"`` or ``"stopped"``.
     """
     for step in range(len(log), n_transforms):
         i, j, score, value = coordinator.best() if picks is None else next(picks)
@@ -48,17 +48,19 @@ def algorithm_1(
         reports = executor.broadcast("apply", i, j, g, h, column)  # and in all others
         values = coordinator.update(i, j, reports)
         log.append(i, j, values)  # U <- U G, V <- V H
-        on_step(1)
+        if after_step():
+            return "stopped"
     return "n_transforms"
 
 
 def random_pairs(
-    coordinator: Coordinator, executor: Executor, seed: int
+    coordinator: Coordinator, executor: Executor, seed: int, first: int = 0
 ) -> Iterator[tuple[int, int, float, float]]:
     """Pairs of the paper's second baseline, without end: ``(i, j, inf, X[i, j])``.
 
     `i` is uniform below `p`, and `j` above `i` uniform below `N` and below `n` in turn. The same
-    for any chunking; one step draws two numbers, so a run of more steps begins alike.
+    for any chunking; a run of more steps begins alike, and one that goes on from step `first` draws
+    what came before again.
     """
     random = np.random.default_rng(seed)
     p, n, n_samples = coordinator.n_components, coordinator.n_features, coordinator.n_samples
@@ -69,9 +71,9 @@ def random_pairs(
         i = int(random.integers(min(p, last - 1)))
         limit = limits[step % 2]
         j = int(random.integers(i + 1, limit if limit > i + 1 else last))
-        value = 0.0
-        if j >= n:
-            value = sum(executor.broadcast("entry", i, j))  # zero where it is not held
-        yield i, j, np.inf, value
+        if step >= first:
+            # zero where column j is not held
+            value = sum(executor.broadcast("entry", i, j)) if j >= n else 0.0
+            yield i, j, np.inf, value
         step += 1
     yield 0, 0, -np.inf, 0.0

@@ -1,25 +1,27 @@
 """Zarr: open any source, create the working store, read and write results. The only zarr import."""
 
+import hashlib
 import json
 import os
 import shutil
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zarr
+from zarr.codecs import ZstdCodec
 from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
 from streamsvd.errors import OptionError, ResourceError, SourceError
 from streamsvd.kernels import Array
 
-STRIP_BYTES = 32 * 2**20
-"""Samples are read in strips of about so many bytes (as float64), or one chunk of the source."""
-
+MARK = "streamsvd"
+"""Attribute of arrays that hold no data but the state of a fit; says what became of them."""
 
 # ------------------------------------------------------------------------------------- sources
 
@@ -35,22 +37,24 @@ class Source:
         `n`, `N`.
     dtype : numpy.dtype
         As stored.
-    step : int
-        Samples in a strip: a multiple of the chunk width, so that no chunk is read twice.
+    chunk : int
+        Samples in a chunk: reading in multiples of it reads no chunk twice.
+    array
+        What is read.
     """
 
     def __init__(self, array: Any, sample_axis: int, name: str, chunk: int) -> None:
         self.name, self.dtype = name, array.dtype
-        self._array, self._axis = array, sample_axis
+        self.array, self._axis, self.chunk = array, sample_axis, chunk
         self.n_features = array.shape[1 - sample_axis]
         self.n_samples = array.shape[sample_axis]
-        chunk_bytes = 8 * self.n_features * chunk
-        self.step = min(chunk * max(1, STRIP_BYTES // chunk_bytes), self.n_samples)
 
-    def read(self, start: int, stop: int) -> Array:
-        """Samples ``start..stop-1`` as an (n, stop - start) array, of any layout."""
-        strip = self._array[:, start:stop] if self._axis else self._array[start:stop].T
-        return np.asarray(strip)
+    def read(self, start: int, stop: int, dtype: np.dtype[Any]) -> Array:
+        """Samples ``start..stop-1`` as a new C-contiguous (n, stop - start) array of `dtype`."""
+        return np.array(self._strip(start, stop), dtype=dtype, order="C")
+
+    def _strip(self, start: int, stop: int) -> Array:
+        return np.asarray(self.array[:, start:stop] if self._axis else self.array[start:stop].T)
 
 
 class ZarrSource(Source):
@@ -60,26 +64,42 @@ class ZarrSource(Source):
         self._grid = array.shards or array.chunks
         super().__init__(array, sample_axis, name, self._grid[sample_axis])
 
-    def read(self, start: int, stop: int) -> Array:
-        """Samples ``start..stop-1`` as an (n, stop - start) array, of any layout."""
+    def read(self, start: int, stop: int, dtype: np.dtype[Any]) -> Array:
+        """Samples ``start..stop-1`` as a new C-contiguous (n, stop - start) array of `dtype`."""
         keys = list(self._keys(start, stop))
-        if isinstance(self._array.store, LocalStore):
+        if isinstance(self.array.store, LocalStore):
             for key in keys:
-                _check_chunk(self._array, key, self.name)
+                _check_chunk(self.array, key, self.name)
         try:
-            return super().read(start, stop)
+            strip = self._strip(start, stop)  # new already
         except Exception as error:  # each codec raises its own kinds
             raise SourceError(
                 f"{self.name}: cannot read samples {start} to {stop - 1}, in chunk(s) "
                 f"{_some(keys)}: {type(error).__name__}: {error}"
             ) from error
+        return np.require(strip, dtype=dtype, requirements=["C", "W", "A"])
+
+    def fingerprint(self) -> str:
+        """Changes when the array does: a digest of its metadata, file sizes and times."""
+        digest = hashlib.sha256(json.dumps(self.array.metadata.to_dict(), default=str).encode())
+        if isinstance(self.array.store, LocalStore):
+            root = Path(self.array.store.root, self.array.path)
+            for key in chunk_keys(self.array):
+                with suppress(FileNotFoundError):
+                    stat = (root / key).stat()
+                    digest.update(f"{key} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+        return digest.hexdigest()
+
+    def mark(self, reason: str) -> None:
+        """Mark the array so that it is never taken for data again."""
+        zarr.open_array(self.array.store_path, mode="r+").update_attributes({MARK: reason})
 
     def _keys(self, start: int, stop: int) -> Iterator[str]:
-        ranges = [range(-(-s // c)) for s, c in zip(self._array.shape, self._grid, strict=True)]
+        ranges = [range(-(-s // c)) for s, c in zip(self.array.shape, self._grid, strict=True)]
         c = self._grid[self._axis]
         ranges[self._axis] = range(start // c, -(-stop // c))
         for place in product(*ranges):
-            yield self._array.metadata.encode_chunk_key(place)
+            yield self.array.metadata.encode_chunk_key(place)
 
 
 def open_source(x: Any, sample_axis: int, *, missing_chunks: str = "error") -> Source:
@@ -109,6 +129,8 @@ def open_source(x: Any, sample_axis: int, *, missing_chunks: str = "error") -> S
         raise SourceError(f"{name} is empty: shape {array.shape}")
     if isinstance(array, np.ndarray):
         return Source(array, sample_axis, name, 1)
+    if MARK in array.attrs:
+        raise SourceError(f"{name} is not data: {array.attrs[MARK]}")
     if missing_chunks == "error":
         lost = missing_chunk_keys(array)
         if lost:
@@ -245,8 +267,56 @@ def create_raw_array(
         fill_value=0,
         zarr_format=3,
         chunk_key_encoding={"name": "default", "separator": "/"},
+        attributes={MARK: "it is the working matrix of a fit"},
     )
     return [path / key for key in chunk_keys(array)]
+
+
+def raw_chunk_paths(array: zarr.Array[Any], dtype: np.dtype[Any]) -> list[Path]:
+    """The chunk files of an array that can be rewritten in place; refuses any other array.
+
+    Such an array is local, of `dtype`, with all features in each chunk, and its chunk files are raw
+    blocks: uncompressed, unsharded, little-endian, C order, all there and whole.
+    """
+    meta: dict[str, Any] = array.metadata.to_dict()
+    reasons = []
+    if not isinstance(array.store, LocalStore):
+        reasons.append("it is not in a local folder")
+    if array.dtype.newbyteorder("=") != dtype:
+        reasons.append(f"it holds {array.dtype}, not {dtype}")
+    if array.chunks[0] != array.shape[0]:
+        reasons.append("its chunks split the features")
+    if meta["zarr_format"] == 2:
+        raw = not meta["compressor"] and not meta["filters"] and meta["order"] == "C"
+        raw = raw and array.dtype == array.dtype.newbyteorder("<")
+    else:
+        codecs = meta["codecs"]
+        raw = [codec["name"] for codec in codecs] == ["bytes"]
+        raw = raw and codecs[0].get("configuration", {}).get("endian", "little") == "little"
+    if not raw:
+        reasons.append("it is compressed, sharded, big-endian or in Fortran order")
+    paths = []
+    if not reasons:
+        paths = [Path(array.store.root, array.path, key).absolute() for key in chunk_keys(array)]  # type: ignore[attr-defined]
+        size = array.chunks[0] * array.chunks[1] * dtype.itemsize
+        if not all(path.is_file() and path.stat().st_size == size for path in paths):
+            reasons.append("chunks are missing or not whole")
+    if reasons:
+        raise SourceError(
+            f"{array.store_path} cannot be overwritten in place: {'; '.join(reasons)}; leave "
+            "overwrite_x out, or write it anew with chunks of all features, compressors=None and "
+            f"dtype {dtype}"
+        )
+    return paths
+
+
+def intact_chunk_paths(path: Path) -> list[Path] | None:
+    """The chunk files of a working store, None unless all of it is there and whole."""
+    try:
+        array: Any = zarr.open_array(LocalStore(path, read_only=True), mode="r")
+        return raw_chunk_paths(array, array.dtype)
+    except (OSError, ValueError):
+        return None
 
 
 # ------------------------------------------------------------------------------------ results
@@ -351,3 +421,29 @@ def _fsync_tree(root: Path) -> None:
                 os.fsync(fd)
             finally:
                 os.close(fd)
+
+
+def create_output(
+    path: str | os.PathLike[str],
+    shape: tuple[int, int],
+    chunks: tuple[int, int],
+    dtype: np.dtype[Any],
+) -> Any:
+    """A new Zarr array at `path`, to be written chunk by chunk.
+
+    Compressed, with a checksum in each chunk, so that damage is noticed when it is read. Chunks of
+    zeros are stored like any other: a chunk that is not there counts as lost.
+    """
+    where = Path(path).expanduser()
+    _refuse_existing(where)
+    where.parent.mkdir(parents=True, exist_ok=True)
+    return zarr.create_array(
+        LocalStore(where),
+        shape=shape,
+        chunks=chunks,
+        dtype=dtype.newbyteorder("="),
+        compressors=ZstdCodec(level=3, checksum=True),
+        fill_value=0,
+        zarr_format=3,
+        config={"write_empty_chunks": True},
+    )

@@ -5,10 +5,13 @@ As in `streamsvd.kernels`: serial, strict IEEE, compiled at first use.
 
 import numpy as np
 
-from streamsvd.kernels import Array, jit
+from streamsvd.kernels import Array, jit, rotate_pair
 
 LANES = 8
 """Partial sums of a row: sample k of it goes to lane ``k % LANES``, whatever the chunking."""
+
+REPLAY = 128
+"""Columns to which all row rotations are applied at a time."""
 
 FLUSH = 4096
 """Samples after which the lanes are added to the row's sum, so that errors do not grow with N."""
@@ -179,3 +182,39 @@ def trace_path(diag: Array, pairs: Array, values: Array, out: Array) -> None:
         for k in range(p):
             total += diag[k]
         out[m] = total
+
+
+# ----------------------------------------------------------------------------------- replay
+
+
+@jit
+def replay_panel(panel: Array, pairs: Array, columns: Array, left: Array, right: Array) -> None:
+    """Apply moves to a panel (n, S) of columns that the moves do not leave.
+
+    ``columns[k]`` are the places of the columns ``pairs[k]`` in the panel, -1 for a column that
+    does not exist.
+    """
+    n = panel.shape[0]
+    for m in range(pairs.shape[0]):
+        i, j = pairs[m, 0], pairs[m, 1]
+        if j < n:
+            rotate_pair(panel[i], panel[j], left[m])
+        a, b = columns[m, 0], columns[m, 1]
+        if b >= 0:
+            h = right[m]
+            for r in range(n):
+                u, v = panel[r, a], panel[r, b]
+                panel[r, a] = h[0, 0] * u + h[1, 0] * v
+                panel[r, b] = h[0, 1] * u + h[1, 1] * v
+
+
+@jit
+def replay_rows(block: Array, stop: int, pairs: Array, factors: Array) -> None:
+    """Apply row rotations, in order, to the columns of `block` below `stop`.
+
+    A few columns at a time, so that they stay in the cache for all rotations.
+    """
+    for lo in range(0, stop, REPLAY):
+        hi = min(lo + REPLAY, stop)
+        for m in range(pairs.shape[0]):
+            rotate_pair(block[pairs[m, 0], lo:hi], block[pairs[m, 1], lo:hi], factors[m])

@@ -41,15 +41,23 @@ class TransformLog:
     def __len__(self) -> int:
         return self._size
 
-    @classmethod
-    def from_arrays(
-        cls, shape: tuple[int, int, int], pairs: Array, left: Array, right: Array, values: Array
-    ) -> "TransformLog":
-        """A log of given content; `shape` is ``(p, n, N)``."""
-        log = cls(*shape)
-        log._pairs, log.left, log.right, log._values = pairs, left, right, values
-        log._size = len(pairs)
-        return log
+    def extend(self, pairs: Array, left: Array, right: Array, values: Array) -> None:
+        """Add transforms that were logged elsewhere."""
+        m = self._size + len(pairs)
+        self.reserve(m)
+        part = slice(self._size, m)
+        self._pairs[part], self._values[part] = pairs, values
+        self.left[part], self.right[part] = left, right
+        self._size = m
+
+    def reserve(self, capacity: int) -> None:
+        """Make room for so many transforms in all."""
+        more = capacity - len(self._pairs)
+        if more > 0:
+            self._pairs, self._values, self.left, self.right = (
+                np.concatenate([array, np.zeros((more, *array.shape[1:]), dtype=array.dtype)])
+                for array in (self._pairs, self._values, self.left, self.right)
+            )
 
     @property
     def pairs(self) -> Array:

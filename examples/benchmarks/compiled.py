@@ -20,6 +20,7 @@ def compiled_loop(
     `peaks` (p, tiles) is work space, `pairs` (m, 2), `left_log` and `right_log` (m, 2, 2) the log.
     """
     n, n_samples = x.shape
+    top = x[:p]
     left = x[:, :p].T.copy()
     head = x[:p, :n].copy()
     diag = np.diag(x[:, :n]).copy()
@@ -28,9 +29,9 @@ def compiled_loop(
     value = np.zeros((1, p), x.dtype)
     where = np.full((1, p), -1)
     stale = np.empty(p, np.int64)
-    kernels.find_peaks(x, n, n_samples, peaks, 0)
+    kernels.find_peaks(top, n, n_samples, peaks, 0)
     for i in range(p):
-        kernels.look_up(x, i, 0, n, n_samples, peaks, 0, value[0], where[0])
+        kernels.look_up(top, i, 0, n, n_samples, peaks, 0, value[0], where[0])
     kernels.update_scores(0, head, left, diag, scores, head_best, -1, -1)
     for step in range(m):
         i, j, _, b = kernels.best_pair(0, diag, scores, head_best, value, where)
@@ -39,16 +40,16 @@ def compiled_loop(
         kernels.pair_factors(head, left, diag, i, j, b, n_samples, g, h)
         if j < n:
             kernels.rotate_left(left, i, j, g)
-            kernels.rotate_rows(x, i, j, g, n, n_samples, peaks, 0)
-            kernels.look_up(x, i, 0, n, n_samples, peaks, 0, value[0], where[0])
+            kernels.rotate_rows(top, x, i, j, g, n, n_samples, peaks, 0)
+            kernels.look_up(top, i, 0, n, n_samples, peaks, 0, value[0], where[0])
             head[i, p:] = x[i, p:n]
         if j < p:
             kernels.rotate_pair(left[i], left[j], h)
-            kernels.look_up(x, j, 0, n, n_samples, peaks, 0, value[0], where[0])
+            kernels.look_up(top, j, 0, n, n_samples, peaks, 0, value[0], where[0])
             head[j, p:] = x[j, p:n]
         else:
             kernels.rotate_column(
-                x, j, 0, left[i], h, n, n_samples, peaks, 0, value[0], where[0], stale
+                top, x, j, 0, left[i], h, n, n_samples, peaks, 0, value[0], where[0], stale
             )
             if j < n:
                 head[:, j] = x[:p, j]

@@ -1,0 +1,372 @@
+"""One fit from end to end: plan, ingest or resume, rotate, keep what is needed to go on."""
+
+import logging
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvd import kernels
+from streamsvd.checkpoint import Workspace
+from streamsvd.coordinator import Coordinator
+from streamsvd.errors import OptionError
+from streamsvd.executor import Executor, SerialExecutor, ThreadExecutor
+from streamsvd.ingest import Moments, Preprocessing, ingest
+from streamsvd.interrupts import StopRequest, raise_for, stop_requests
+from streamsvd.kernels import Array
+from streamsvd.options import Options, Progress, working_dtype, workspace_path
+from streamsvd.partition import Partition
+from streamsvd.plan import Plan, make_plan
+from streamsvd.progress import progress_bar
+from streamsvd.replay import replay
+from streamsvd.result import SVDResult
+from streamsvd.solver import algorithm_1, random_pairs
+from streamsvd.store import (
+    Source,
+    ZarrSource,
+    create_raw_array,
+    intact_chunk_paths,
+    open_source,
+    raw_chunk_paths,
+)
+from streamsvd.system import check_free_disk, free_memory, page_cache
+from streamsvd.transforms import TransformLog
+from streamsvd.version import __version__
+from streamsvd.working import PagePrefetch, WorkingMatrix, reserve_files
+
+logger = logging.getLogger("streamsvd")
+
+CHECKPOINT_SECONDS = 5.0
+"""How much work a killed run may lose."""
+
+SELECTION_CODES = {
+    "nuclear": kernels.NUCLEAR,
+    "gain": kernels.GAIN,
+    "kogbetliantz": kernels.KOGBETLIANTZ,
+    "random": kernels.NUCLEAR,
+}
+
+
+def fit(x: Any, options: Options, progress: Progress) -> SVDResult:
+    """Run `streamsvd.sparse_svd` with checked options."""
+    source = open_source(x, options.sample_axis, missing_chunks=options.missing_chunks)
+    options.check_shape(source.n_features, source.n_samples)
+    plan = plan_fit(source, options)
+    logger.info(plan.describe())
+    with stop_requests() as stop, _workspace(options, plan) as space:
+        return _Run(source, options, plan, space, progress, stop).result()
+
+
+def plan_fit(source: Source, options: Options) -> Plan:
+    """What the fit of `source` will take; refuses one that cannot be done."""
+    dtype = working_dtype(source.dtype, options.dtype)
+    is_zarr = isinstance(source, ZarrSource)
+    width = None
+    if options.overwrite_x:
+        if is_zarr:
+            raw_chunk_paths(source.array, dtype)
+            width = source.array.chunks[1]
+        else:
+            _check_own_memory(source.array, dtype)
+    if options.workspace is not None and not is_zarr:
+        raise OptionError("workspace= is for Zarr sources; arrays are worked on in memory")
+    return make_plan(
+        n_features=source.n_features,
+        n_samples=source.n_samples,
+        n_components=options.n_components,
+        n_transforms=options.transforms_for(source.n_features),
+        itemsize=dtype.itemsize,
+        source_chunk=source.chunk,
+        source_itemsize=source.dtype.itemsize,
+        memory_limit=options.memory_bytes or free_memory() // 2,
+        place="given"
+        if options.overwrite_x
+        else "disk"
+        if options.workspace is not None
+        else "either"
+        if is_zarr
+        else "memory",
+        width=width,
+    )
+
+
+def _check_own_memory(x: Array, dtype: np.dtype[Any]) -> None:
+    if x.dtype != dtype or not x.flags.c_contiguous or not x.flags.writeable:
+        raise OptionError(
+            f"overwrite_x=True needs a writeable C-contiguous {dtype} array with samples as "
+            f"columns; got {x.dtype}, C-contiguous: {x.flags.c_contiguous}, writeable: "
+            f"{x.flags.writeable}; leave it out to work on a copy"
+        )
+
+
+@contextmanager
+def _workspace(options: Options, plan: Plan) -> Iterator[Workspace | None]:
+    """The folder of the working store: given, temporary, or None when none is needed."""
+    if options.workspace is not None:
+        with Workspace(workspace_path(options.workspace)) as space:
+            yield space
+    elif plan.in_memory or options.overwrite_x:
+        yield None
+    else:
+        folder = Path(tempfile.mkdtemp(prefix="streamsvd-"))
+        try:
+            with Workspace(folder) as space:
+                yield space
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Run:
+    """The state of one fit."""
+
+    def __init__(
+        self,
+        source: Source,
+        options: Options,
+        plan: Plan,
+        space: Workspace | None,
+        progress: Progress,
+        stop: StopRequest,
+    ) -> None:
+        self.source, self.options, self.plan = source, options, plan
+        self.space, self.progress, self.stop = space, progress, stop
+        self.keeps = options.workspace is not None
+        self.dtype = working_dtype(source.dtype, options.dtype)
+        self.n_transforms = options.transforms_for(source.n_features)
+        self.log = TransformLog(options.n_components, source.n_features, source.n_samples)
+        self.seed = options.seed()
+
+    def result(self) -> SVDResult:
+        """Do all of it."""
+        options, p = self.options, self.options.n_components
+        working, ingested = self._prepare()
+        stopped = "n_transforms"
+        if len(self.log) < self.n_transforms:
+            stopped = self._rotate(working, ingested)
+            self._finish(working, ingested)
+        if self.stop.signal is not None:
+            self._leave(self.stop.signal)
+        return SVDResult(
+            log=self.log,
+            n_transforms=min(self.n_transforms, len(self.log)),
+            initial_diagonal=ingested["initial"],
+            total_energy=float(ingested["energies"].sum()),
+            final_energies=_row_energies(working, p),
+            preprocessing=Preprocessing(
+                options.center, options.normalize, ingested["mean"], ingested["scale"]
+            ),
+            sample_axis=options.sample_axis,
+            dtype=self.dtype,
+            stopped=stopped,
+            settings=self._settings()
+            | {
+                "random_state": self.seed if options.selection == "random" else None,
+                "n_transforms": self.n_transforms,
+                "streamsvd": __version__,
+            },
+        )
+
+    # ------------------------------------------------------------------ the working matrix
+
+    def _prepare(self) -> tuple[WorkingMatrix, dict[str, Array]]:
+        """The working matrix where the log stands, and the statistics of the ingested source."""
+        space = self.space
+        if space is None:
+            working = self._overwritten() if self.options.overwrite_x else self._in_memory()
+            return working, self._ingest(working)
+        if self.keeps and space.begin(self._identity(), self.options.resume):
+            space.load_log(self.log)
+            kept = self._reopen(space)
+            if kept is not None:
+                return kept
+        space.discard_store()
+        working = self._create(space.store)
+        ingested = self._ingest(working)
+        if len(self.log):
+            logger.info("replaying %d transforms", len(self.log))
+            replay(working, self.log, self.plan.memory_limit // 4)
+        return working, ingested
+
+    def _in_memory(self) -> WorkingMatrix:
+        return WorkingMatrix.in_memory(self.source.n_features, self.source.n_samples, self.dtype)
+
+    def _create(self, path: Path) -> WorkingMatrix:
+        """A new working store of zeros."""
+        n, n_samples, width = self.source.n_features, self.source.n_samples, self.plan.chunk_width
+        check_free_disk(path.parent, self.plan.disk)
+        paths = create_raw_array(path, n, n_samples, width, self.dtype)
+        reserve_files(paths, self.plan.disk // self.plan.n_chunks)
+        return WorkingMatrix.map(paths, n, n_samples, width, self.dtype)
+
+    def _reopen(self, space: Workspace) -> tuple[WorkingMatrix, dict[str, Array]] | None:
+        """The working store of a run that was stopped cleanly, None when it cannot be trusted."""
+        ingested = space.load_ingested()
+        paths = intact_chunk_paths(space.store)
+        if ingested is None or paths is None or space.clean_step() != len(self.log):
+            return None
+        n, n_samples = self.source.n_features, self.source.n_samples
+        working = WorkingMatrix.map(paths, n, n_samples, self.plan.chunk_width, self.dtype)
+        return working, ingested
+
+    def _overwritten(self) -> WorkingMatrix:
+        """The memory or the store of the source itself, which is marked before it is written."""
+        source = self.source
+        if not isinstance(source, ZarrSource):
+            return WorkingMatrix([source.array], source.n_samples)
+        paths = raw_chunk_paths(source.array, self.dtype)
+        source.mark("its content is being rewritten by sparse_svd(overwrite_x=True)")
+        width = source.array.chunks[1]
+        return WorkingMatrix.map(paths, source.n_features, source.n_samples, width, self.dtype)
+
+    def _ingest(self, working: WorkingMatrix) -> dict[str, Array]:
+        options = self.options
+        with progress_bar(self.progress, "ingest", self.source.n_samples) as advance:
+            preprocessing, energies = ingest(
+                self.source,
+                working,
+                options.center,
+                options.normalize,
+                self.plan.strip_samples,
+                advance,
+            )
+        return {
+            "mean": preprocessing.mean,
+            "scale": preprocessing.scale,
+            "energies": energies,
+            "initial": working.diagonal()[: options.n_components].astype(np.float64),
+        }
+
+    # -------------------------------------------------------------------------- the loop
+
+    def _rotate(self, working: WorkingMatrix, ingested: dict[str, Array]) -> str:
+        """Algorithm 1 from where the log stands; says why it ended."""
+        options, p, log = self.options, self.options.n_components, self.log
+        log.reserve(self.n_transforms)
+        coordinator = _coordinator(working, p, SELECTION_CODES[options.selection])
+        if self.plan.hold_rows:
+            working.hold_rows(p)
+        partitions = self._partitions(working)
+        executor: Executor
+        executor = ThreadExecutor(partitions) if len(partitions) > 1 else SerialExecutor(partitions)
+        picks = None
+        if options.selection == "random":
+            picks = random_pairs(coordinator, executor, self.seed, len(log))
+        threshold = options.tol * float(np.sqrt(ingested["energies"].sum()))
+        if self.keeps and self.space is not None:
+            self.space.set_dirty()
+        try:
+            with progress_bar(self.progress, "transforms", self.n_transforms, len(log)) as advance:
+                coordinator.start_up(executor.broadcast("start_up"))
+                self.stop.deferred = self.keeps
+                return algorithm_1(
+                    coordinator,
+                    executor,
+                    log,
+                    self.n_transforms,
+                    threshold,
+                    picks,
+                    self._keeper(advance),
+                )
+        finally:
+            executor.close()
+            working.release_rows()
+            working.write(0, np.ascontiguousarray(coordinator.left.T))
+
+    def _partitions(self, working: WorkingMatrix) -> list[Partition]:
+        """The blocks, in as many runs as there are threads with something to do."""
+        blocks, p = working.blocks, self.options.n_components
+        reads_disk = bool(working.maps) and self.plan.disk > page_cache()
+        count = min(self.options.n_threads or 1, len(blocks))
+        bounds = np.linspace(0, len(blocks), count + 1).astype(int).tolist()
+        partitions = []
+        for a, b in pairwise(bounds):
+            prefetch = None
+            if reads_disk:
+                held = p if working.tops else 0
+                row_bytes = working.width * working.dtype.itemsize
+                prefetch = PagePrefetch(
+                    working.maps[a:b], row_bytes, working.n_features, held, working.dtype.itemsize
+                )
+            start, stop = a * working.width, min(b * working.width, working.n_samples)
+            tops = working.tops[a:b] if working.tops else None
+            partitions.append(Partition(blocks[a:b], start, stop, p, tops, prefetch))
+        return partitions
+
+    def _keeper(self, advance: Callable[[int], None]) -> Callable[[], bool]:
+        """What is done after each transform: progress, and a checkpoint when it is time."""
+        last = time.monotonic()
+
+        def after_step() -> bool:
+            nonlocal last
+            advance(1)
+            if self.keeps and time.monotonic() - last > CHECKPOINT_SECONDS:
+                self.space.append(self.log)  # type: ignore[union-attr]
+                last = time.monotonic()
+            return self.stop.signal is not None
+
+        return after_step
+
+    def _finish(self, working: WorkingMatrix, ingested: dict[str, Array]) -> None:
+        """Leave the working store, the log and the marks in order."""
+        if self.keeps and self.space is not None:
+            self.space.append(self.log)
+            working.flush()
+            self.space.save_ingested(ingested)
+            self.space.set_clean(len(self.log))
+        elif self.options.overwrite_x and isinstance(self.source, ZarrSource):
+            working.flush()
+            self.source.mark("its content was overwritten by sparse_svd(overwrite_x=True)")
+
+    def _leave(self, signal: int) -> None:
+        message = (
+            f"stopped after {len(self.log)} of {self.n_transforms} transforms; go on with the same "
+            f"call and resume=True (workspace {self.options.workspace})"
+        )
+        logger.warning(message)
+        raise_for(signal, message)
+
+    # ----------------------------------------------------------------------- for the record
+
+    def _settings(self) -> dict[str, Any]:
+        """The options that determine the result."""
+        record = asdict(self.options)
+        names = (
+            "n_components", "selection", "sample_axis", "center", "normalize", "missing_chunks",
+            "tol", "random_state",
+        )  # fmt: skip
+        return {name: record[name] for name in names} | {"dtype": self.dtype.name}
+
+    def _identity(self) -> dict[str, Any]:
+        """What must be the same for a run to go on: the options and the source."""
+        source = self.source
+        return self._settings() | {
+            "n_features": source.n_features,
+            "n_samples": source.n_samples,
+            "source": source.fingerprint() if isinstance(source, ZarrSource) else None,
+        }
+
+
+def _coordinator(working: WorkingMatrix, p: int, selection: int) -> Coordinator:
+    n, n_samples = working.n_features, working.n_samples
+    shared = min(n, n_samples)
+    head = np.zeros((p, n), dtype=working.dtype)
+    head[:, :shared] = working.rows(p, shared)
+    diag = np.zeros(n, dtype=working.dtype)
+    diag[:shared] = working.diagonal()
+    left = np.array(working.columns(p).T, order="C")
+    return Coordinator(left, head, diag, n_samples, selection)
+
+
+def _row_energies(working: WorkingMatrix, p: int) -> Array:
+    """Sums of squares of the first `p` rows, (p,)."""
+    moments = Moments(np.zeros(p))
+    for start, stop, block in working:
+        moments.add(start, block[:p], stop - start)
+    return moments.totals()[1]

@@ -1,0 +1,60 @@
+"""Ctrl-C and SIGTERM: at once where nothing is lost, at the next safe point where work is kept."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class StopRequest:
+    """Whether the user asked to stop.
+
+    Attributes
+    ----------
+    deferred : bool
+        While set, a first signal is only noted in `signal`; a second one acts at once.
+    signal : int or None
+        The signal that was noted.
+    """
+
+    def __init__(self) -> None:
+        self.deferred = False
+        self.signal: int | None = None
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """The signal handler."""
+        if self.deferred and self.signal is None:
+            self.signal = number
+            return
+        raise_for(number)
+
+
+def raise_for(number: int, message: str = "") -> None:
+    """Leave as the signal would: `KeyboardInterrupt`, or exit with status 128 + the signal."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt(message)
+    raise SystemExit(128 + number)
+
+
+@contextmanager
+def stop_requests() -> Iterator[StopRequest]:
+    """Handle SIGINT and SIGTERM inside the block, so that files are left in order.
+
+    Handlers that the program has set itself are left alone, and so is everything outside the main
+    thread, where signals cannot be handled.
+    """
+    request = StopRequest()
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for number, usual in (
+            (signal.SIGINT, signal.default_int_handler),
+            (signal.SIGTERM, signal.SIG_DFL),
+        ):
+            if signal.getsignal(number) is usual:
+                before[number] = signal.signal(number, request.handle)
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

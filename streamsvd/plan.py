@@ -1,0 +1,175 @@
+"""What a fit will take, before it starts: pure integer arithmetic."""
+
+from dataclasses import dataclass
+
+from dask.utils import format_bytes
+
+from streamsvd.errors import ResourceError
+
+MIB = 2**20
+
+CHUNK_BYTES = 32 * MIB
+"""Wide enough that the rows of a chunk are long runs, small enough for any Zarr reader."""
+
+MOST_CHUNKS = 256
+"""Every row move visits every chunk, and every mapped file costs a descriptor."""
+
+STRIP_BYTES = 32 * MIB
+"""Samples are read in strips of about so many bytes, or one chunk of the source."""
+
+FIXED_BYTES = 160 * MIB
+"""What compiling the kernels and the libraries take; `tests/test_memory.py` holds it."""
+
+PAGE = 4096
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes of a fit, in bytes unless said otherwise.
+
+    Attributes
+    ----------
+    memory_limit : int
+        What the fit may take.
+    in_memory : bool
+        Whether the working matrix is held in memory, else it is on disk.
+    chunk_width : int
+        Samples in a chunk of the working matrix.
+    n_chunks : int
+        Chunks of the working matrix.
+    strip_samples : int
+        Samples read from the source at a time.
+    hold_rows : bool
+        Whether the first p rows, which every move touches, are held in memory (of a working matrix
+        on disk).
+    peak_memory : int
+        The most memory taken at any time beyond what the process has when it starts; mapped pages
+        of the working store, which the system takes back as it likes, are not counted.
+    disk : int
+        The working store; 0 in memory.
+    row_move, column_move : int
+        Read and written again by a transform that rotates rows (``j < n``), and by one that only
+        rotates columns, beside what is in memory.
+    """
+
+    memory_limit: int
+    in_memory: bool
+    chunk_width: int
+    n_chunks: int
+    strip_samples: int
+    hold_rows: bool
+    peak_memory: int
+    disk: int
+    row_move: int
+    column_move: int
+
+    def describe(self) -> str:
+        """One line for people."""
+        where = "in memory" if self.in_memory else f"on disk ({format_bytes(self.disk)})"
+        return (
+            f"working matrix {where} in {self.n_chunks} chunk(s) of {self.chunk_width} samples; "
+            f"peak memory {format_bytes(self.peak_memory)} of {format_bytes(self.memory_limit)}; "
+            f"first rows {'held in memory' if self.in_memory or self.hold_rows else 'on disk'}; "
+            f"{format_bytes(self.row_move)} a row move, {format_bytes(self.column_move)} a column "
+            "move"
+        )
+
+
+def make_plan(
+    *,
+    n_features: int,
+    n_samples: int,
+    n_components: int,
+    n_transforms: int,
+    itemsize: int,
+    source_chunk: int,
+    source_itemsize: int,
+    memory_limit: int,
+    place: str,
+    width: int | None = None,
+) -> Plan:
+    """Plan a fit, or refuse it with the figures.
+
+    Parameters
+    ----------
+    n_features, n_samples, n_components, n_transforms : int
+        `n`, `N`, `p`, `m`.
+    itemsize, source_itemsize : int
+        Bytes of a number of the working matrix and of the source.
+    source_chunk : int
+        Samples in a chunk of the source: the least that can be read at a time.
+    memory_limit : int
+        Bytes.
+    place : {"either", "memory", "disk", "given"}
+        Where the working matrix may be: in memory when it fits, else on disk; in memory; on disk;
+        in memory or a store that is there already.
+    width : int, optional
+        Chunk width of a working store that is given.
+    """
+    n, n_total, p, m = n_features, n_samples, n_components, n_transforms
+    column = n * itemsize
+    state = p * n * (2 * itemsize + 8) + p * (n_total // 1024 + 1) * 8 + 96 * m + 300 * n
+    # components and right vectors, built at the end: dense, pattern and sparse
+    result = 4 * 8 * p * (min(n, p + m) + min(n_total, p + m))
+    strip = strip_width(n, n_total, source_chunk, memory_limit)
+    # one strip is cast and worked on while the next is read and decoded
+    strips = n * strip * (itemsize + 3 * source_itemsize)
+    base = FIXED_BYTES + state + max(result, strips)
+    matrix, rows = column * n_total, p * n_total * itemsize
+    in_memory = place == "memory" or (place == "either" and base + matrix <= memory_limit)
+    hold_rows = place in ("either", "disk") and not in_memory and base + rows <= memory_limit
+    peak = base + (matrix if in_memory else rows if hold_rows else 0)
+    if peak > memory_limit:
+        raise ResourceError(
+            f"the fit needs about {format_bytes(peak)} of memory ({format_bytes(FIXED_BYTES)} in "
+            f"any case, {format_bytes(state)} for scores, {format_bytes(strips)} to read {strip} "
+            f"samples at a time, {format_bytes(result)} for the result"
+            + (f", {format_bytes(matrix)} for the data" if in_memory else "")
+            + f"); memory_limit is {format_bytes(memory_limit)}; raise it, or "
+            + _remedy(in_memory, strips > result)
+        )
+    width = n_total if in_memory else width or chunk_width(n, n_total, itemsize)
+    n_chunks = -(-n_total // width)
+    moved = 1 if hold_rows else 2
+    return Plan(
+        memory_limit=memory_limit,
+        in_memory=in_memory,
+        chunk_width=width,
+        n_chunks=n_chunks,
+        strip_samples=strip,
+        hold_rows=hold_rows,
+        peak_memory=peak,
+        disk=0 if in_memory or place == "given" else column * width * n_chunks,
+        row_move=0 if in_memory else moved * n_total * itemsize,
+        column_move=0 if in_memory else (n - p if hold_rows else n) * PAGE,
+    )
+
+
+def _remedy(in_memory: bool, reads_wide: bool) -> str:
+    if in_memory:
+        return "write the data to a Zarr store and fit that"
+    if reads_wide:
+        return "store the source in narrower chunks"
+    return "lower n_components or n_transforms"
+
+
+def chunk_width(n_features: int, n_samples: int, itemsize: int) -> int:
+    """Columns in a chunk of the working store: about `CHUNK_BYTES`, more when there are many.
+
+    A multiple of 1024 where that leaves any: whole tiles, and rows that begin with a page.
+    """
+    column = n_features * itemsize
+    target = max(CHUNK_BYTES, -(-column * n_samples // MOST_CHUNKS))
+    width = max(1, target // column)
+    if width >= 1024:
+        width -= width % 1024
+    return min(width, n_samples)
+
+
+def strip_width(
+    n_features: int, n_samples: int, source_chunk: int, memory_limit: int | None = None
+) -> int:
+    """Samples to read at a time: whole chunks of the source, so that none is read twice."""
+    target = STRIP_BYTES if memory_limit is None else min(STRIP_BYTES, memory_limit // 32)
+    chunk = 8 * n_features * source_chunk
+    return min(source_chunk * max(1, target // chunk), n_samples)

@@ -1,0 +1,57 @@
+"""Bring a freshly ingested working matrix to where the log stands, in one pass.
+
+The working matrix is a cache: the source and the log determine it. The touched columns together
+with the first `p` are closed under the column rotations, and row rotations act on each column
+alone. So the touched columns are gathered into a panel on which all moves are applied in order;
+then the row rotations go over all other columns, block by block. The same operations on the same
+operands in the same order as in the run that wrote the log, hence the same bits.
+"""
+
+import numpy as np
+
+from streamsvd.sweeps import replay_panel, replay_rows
+from streamsvd.transforms import TransformLog
+from streamsvd.working import WorkingMatrix
+
+
+def replay(working: WorkingMatrix, log: TransformLog, panel_bytes: int) -> None:
+    """Apply the transforms of `log` to `working`, which holds the ingested source.
+
+    The panel takes at most about `panel_bytes`: with more touched columns than that, the log is
+    replayed in stretches, a pass over the working matrix each.
+    """
+    column = working.n_features * working.dtype.itemsize
+    room = max(panel_bytes // column, log.n_components + 1)
+    start = 0
+    while start < len(log):
+        stop = _stretch(log, start, room, working.n_samples)
+        _replay_stretch(working, log, slice(start, stop))
+        start = stop
+
+
+def _stretch(log: TransformLog, start: int, room: int, n_samples: int) -> int:
+    """Where to stop so that the moves from `start` touch at most `room` columns."""
+    p = log.n_components
+    js = log.pairs[start:, 1]
+    _, first = np.unique(js, return_index=True)
+    is_new = np.zeros(len(js), dtype=bool)
+    is_new[first] = True
+    is_new &= (js >= p) & (js < n_samples)
+    within = p + np.cumsum(is_new) <= room
+    return start + int(within.sum())
+
+
+def _replay_stretch(working: WorkingMatrix, log: TransformLog, part: slice) -> None:
+    pairs, left, right = log.pairs[part], log.left[part], log.right[part]
+    n, n_samples, p = working.n_features, working.n_samples, log.n_components
+    held = pairs[:, 1] < n_samples
+    touched = np.unique(np.concatenate([np.arange(p), pairs[held, 1]]))
+    columns = np.full(pairs.shape, -1)
+    columns[held] = np.searchsorted(touched, pairs[held])
+    panel = working.gather(touched)
+    replay_panel(panel, pairs, columns, left, right)
+    rotates = pairs[:, 1] < n
+    rows, factors = pairs[rotates], left[rotates]
+    for start, stop, block in working:
+        replay_rows(block, stop - start, rows, factors)
+    working.scatter(touched, panel)

@@ -1,0 +1,66 @@
+"""What this process may still take: free memory under limits and containers, free disk."""
+
+import resource
+import shutil
+from pathlib import Path
+
+from streamsvd.errors import ResourceError
+
+CGROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    (
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+    ),
+)
+
+
+def page_cache() -> int:
+    """Bytes that mapped files can occupy: what is available, within the container's limit."""
+    limits = [_field("/proc/meminfo", "MemAvailable"), *(_number(most) for most, _ in CGROUPS)]
+    return min((limit for limit in limits if limit is not None), default=2**32)
+
+
+def free_memory() -> int:
+    """Bytes that can still be allocated: what is available, container and process limits."""
+    limits = [_field("/proc/meminfo", "MemAvailable")]
+    for most, used in CGROUPS:
+        limits.append(_difference(_number(most), _number(used)))
+    for name, field in ((resource.RLIMIT_DATA, "VmData"), (resource.RLIMIT_AS, "VmSize")):
+        soft = resource.getrlimit(name)[0]
+        if soft != resource.RLIM_INFINITY:
+            limits.append(_difference(soft, _field("/proc/self/status", field)))
+    known = [limit for limit in limits if limit is not None]
+    return max(0, min(known)) if known else 2**32
+
+
+def check_free_disk(folder: Path, n_bytes: int) -> None:
+    """Refuse when the file system of `folder` has not `n_bytes` left."""
+    free = shutil.disk_usage(folder).free
+    if n_bytes > free:
+        raise ResourceError(
+            f"the working store needs {n_bytes:,} bytes; {folder} has {free:,} bytes free; "
+            "free some space or pass workspace= on another disk"
+        )
+
+
+def _field(path: str, name: str) -> int | None:
+    """Bytes of a ``name:  123 kB`` line of a file in /proc."""
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in lines if line.startswith(name + ":")]
+    return int(found[0]) * 1024 if found else None
+
+
+def _number(path: str) -> int | None:
+    try:
+        text = Path(path).read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _difference(most: int | None, used: int | None) -> int | None:
+    return None if most is None or used is None else most - used
