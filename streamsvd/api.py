@@ -1,4 +1,4 @@
-"""`sparse_svd`: from data to sparse orthonormal components."""
+"""`sparse_svd` and `sparse_pca`: from data to sparse orthonormal components."""
 
 import os
 from typing import Any
@@ -13,7 +13,13 @@ def sparse_svd(
     n_components: int,
     *,
     n_transforms: int | None = None,
-    selection: str = "nuclear",
+    selection: str | None = None,
+    reduction: str | None = None,
+    fill_penalty: float = 0.0,
+    max_fill: float | None = None,
+    max_nonzeros: int | None = None,
+    pivot: bool = False,
+    refine: bool = False,
     sample_axis: int = 1,
     center: str | None = None,
     normalize: str | None = None,
@@ -44,12 +50,30 @@ def sparse_svd(
         `p`, from 1 to ``min(n, N)``.
     n_transforms : int, optional
         Transforms to make; ``round(10 p log2(n))`` by default, as in the author's script. More
-        transforms fit better and fill the components more; see `SVDResult.at`.
-    selection : {"nuclear", "gain", "kogbetliantz", "random"}
-        Score of a pair (i, j), ``i < p``, ``i < j``. ``"nuclear"``: the paper's, what the trace of
-        the 2x2 block gains. ``"gain"``: what the objective gains, which does not see ``j >= p``.
-        ``"kogbetliantz"``: ``|X[i, j]| + |X[j, i]|``. ``"random"``: pairs drawn with
-        `random_state`; the two latter are the paper's baselines.
+        transforms fit better and fill the components more; see `SVDResult.at`. With
+        ``reduction="gram"`` and a budget of nonzeros, the budget ends the run by default.
+    selection : {"nuclear", "gain", "kogbetliantz", "random"}, optional
+        Score of a pair (i, j), ``i < p``, ``i < j``. ``"nuclear"`` (the default): the paper's, what
+        the trace of the 2x2 block gains. ``"gain"`` (the default on the Gram matrix): what the
+        objective gains, which does not see ``j >= p``. ``"kogbetliantz"``: ``|X[i, j]| + |X[j,
+        i]|``. ``"random"``: pairs drawn with `random_state`; the two latter are the paper's
+        baselines.
+    reduction : {None, "gram"}
+        None rewrites `X`. ``"gram"`` reads it once and runs the same loop on ``X X^T``, which must
+        fit in memory (``16 n^2`` bytes): one pass, no working store, better components for as many
+        transforms; no right vectors.
+    fill_penalty : float
+        `alpha`: scores are divided by ``(1 + new)**alpha``, `new` being the nonzeros that a pair
+        would add to the components.
+    max_fill, max_nonzeros : float, int, optional
+        Budget of nonzeros of all components together, as a share of ``p n`` or a count. Pairs that
+        would pass it are no candidates.
+    pivot : bool
+        Start from the `p` features of largest energy instead of the first `p`; a permutation, which
+        costs no fill.
+    refine : bool
+        Refine the components at the end, see `SVDResult.refine`; needs the Gram matrix (one more
+        pass without ``reduction="gram"``).
     sample_axis : {0, 1}
         0 for arrays with samples as rows.
     center, normalize : {None, "features", "samples"}
@@ -85,8 +109,8 @@ def sparse_svd(
         Threads that rewrite rows, 1 by default; more pay for long rows of several chunks. The
         result has the same bits for any number.
     tol : float
-        Stop when the best score is not above `tol` times the Frobenius norm of the data. The
-        default stops only when no pair has a positive score.
+        Stop when the best score is not above `tol` times the Frobenius norm of the data (on the
+        Gram matrix: its square). The default stops only when no pair has a positive score.
     random_state : int, optional
         Seed of ``selection="random"``; drawn afresh, and recorded, when not given (it must be for
         a run that can be resumed).
@@ -131,6 +155,12 @@ def sparse_svd(
         n_components=n_components,
         n_transforms=n_transforms,
         selection=selection,
+        reduction=reduction,
+        fill_penalty=fill_penalty,
+        max_fill=max_fill,
+        max_nonzeros=max_nonzeros,
+        pivot=pivot,
+        refine=refine,
         sample_axis=sample_axis,
         center=center,
         normalize=normalize,
@@ -145,3 +175,87 @@ def sparse_svd(
         random_state=random_state,
     )
     return fit(X, options, progress)
+
+
+def sparse_pca(
+    X: Any,
+    n_components: int,
+    *,
+    max_fill: float | None = None,
+    max_nonzeros: int | None = None,
+    n_transforms: int | None = None,
+    fill_penalty: float = 0.5,
+    pivot: bool = True,
+    refine: bool = True,
+    sample_axis: int = 1,
+    center: str | None = "features",
+    normalize: str | None = None,
+    missing_chunks: str = "error",
+    memory_limit: int | str | None = None,
+    n_threads: int | None = None,
+    tol: float = 1e-8,
+    progress: Progress = None,
+) -> SVDResult:
+    """Sparse principal components within a budget of nonzeros, from one pass over the data.
+
+    `sparse_svd` with ``center="features"``, ``reduction="gram"``, ``selection="gain"``, a fill
+    penalty and a pivot, then refined: the components with the most explained variance that we know
+    how to find, orthonormal to rounding and exactly sparse.
+
+    Parameters
+    ----------
+    X, n_components, sample_axis, normalize, missing_chunks, memory_limit, n_threads, progress
+        As in `sparse_svd`.
+    max_fill, max_nonzeros : float, int, optional
+        Budget of nonzeros of all components together, as a share of ``p n`` or a count; 5 % when
+        neither is given.
+    n_transforms, fill_penalty, pivot, tol
+        Of the greedy path, as in `sparse_svd`. The budget ends the path by default, or transforms
+        that gain less than `tol` of the total variance.
+    refine : bool
+        See `SVDResult.refine`.
+    center : {"features", "samples", None}
+        ``"features"`` makes it PCA.
+
+    Returns
+    -------
+    SVDResult
+        `explained_variance` of each component is exact; the components being orthonormal, they add
+        up. ``at(...)`` gives the greedy components of any point of the path.
+
+    Notes
+    -----
+    Memory: two n x n matrices of float64. Time: one read, ``n^2 N`` operations, then seconds for
+    hundreds of features and minutes for thousands.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import streamsvd
+    >>> X = np.random.default_rng(0).standard_normal((20, 500))
+    >>> result = streamsvd.sparse_pca(X, 3, max_fill=0.2)
+    >>> result.n_nonzeros
+    12
+    """
+    if max_fill is None and max_nonzeros is None:
+        max_fill = 0.05
+    return sparse_svd(
+        X,
+        n_components,
+        n_transforms=n_transforms,
+        selection="gain",
+        reduction="gram",
+        fill_penalty=fill_penalty,
+        max_fill=max_fill,
+        max_nonzeros=max_nonzeros,
+        pivot=pivot,
+        refine=refine,
+        sample_axis=sample_axis,
+        center=center,
+        normalize=normalize,
+        missing_chunks=missing_chunks,
+        memory_limit=memory_limit,
+        n_threads=n_threads,
+        tol=tol,
+        progress=progress,
+    )

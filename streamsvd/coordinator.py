@@ -10,12 +10,14 @@ import numpy as np
 from streamsvd.kernels import (
     Array,
     best_pair,
+    drop_unfit,
     pair_factors,
     rotate_left,
     rotate_pair,
     update_scores,
 )
 from streamsvd.partition import Report
+from streamsvd.supports import Supports
 
 
 class Coordinator:
@@ -33,6 +35,10 @@ class Coordinator:
         `N`.
     selection : int
         ``kernels.NUCLEAR``, ``GAIN`` or ``KOGBETLIANTZ``.
+    supports : Supports, optional
+        Where fill counts: penalises and limits what pairs add.
+    symmetric : bool
+        `X` is symmetric positive semidefinite: both factors of a pair are the same.
     """
 
     def __init__(
@@ -42,11 +48,16 @@ class Coordinator:
         diag: Array,
         n_samples: int,
         selection: int,
+        supports: Supports | None = None,
+        symmetric: bool = False,
     ) -> None:
         self.left, self.head, self.diag = left, head, diag
         self.n_components, self.n_features = head.shape
         self.n_samples = n_samples
-        self.selection = selection
+        self.selection, self.symmetric = selection, symmetric
+        self._supports = supports
+        self._added = np.empty((0, 0), dtype=np.int64) if supports is None else supports.added
+        self._weights = np.empty(0) if supports is None else supports.weights
         self._scores = np.full(head.shape, -np.inf)
         self._head_best = np.full(self.n_components, -1, dtype=np.int64)
         self._tail_value = np.zeros((0, self.n_components), dtype=head.dtype)
@@ -67,6 +78,8 @@ class Coordinator:
             `value` is ``X[i, j]`` of a tail pair, 0 of a head pair; the score is -inf when there
             is no pair at all (a matrix of one entry).
         """
+        if self._supports is not None:
+            drop_unfit(self._scores, self._added, self._head_best, self._supports.room)
         return best_pair(
             self.selection,
             self.diag,
@@ -78,12 +91,25 @@ class Coordinator:
 
     def factors(self, i: int, j: int, value: float, g: Array, h: Array) -> None:
         """Write the factors of the SVD of the pair's 2x2 block to `g` and `h` (2, 2)."""
-        pair_factors(self.head, self.left, self.diag, i, j, value, self.n_samples, g, h)
+        pair_factors(
+            self.head,
+            self.left,
+            self.diag,
+            i,
+            j,
+            value,
+            self.n_samples,
+            self.symmetric,
+            g,
+            h,
+        )
 
     def rotate(self, i: int, j: int, g: Array, h: Array) -> Array:
         """Apply the move to the columns held here; returns column i, which travels with it."""
         if j < self.n_features:
             rotate_left(self.left, i, j, g)
+            if self._supports is not None:
+                self._supports.join(i, j, g)
         if j < self.n_components:
             rotate_pair(self.left[i], self.left[j], h)
         return self.left[i]
@@ -112,4 +138,7 @@ class Coordinator:
             self._head_best,
             i,
             j,
+            self._added,
+            self._weights,
+            0 if self._supports is None else self._supports.room,
         )

@@ -18,12 +18,13 @@ from streamsvd.checkpoint import Workspace
 from streamsvd.coordinator import Coordinator
 from streamsvd.errors import OptionError
 from streamsvd.executor import Executor, SerialExecutor, ThreadExecutor
+from streamsvd.gram import gram_matrix
 from streamsvd.ingest import Moments, Preprocessing, ingest
 from streamsvd.interrupts import StopRequest, raise_for, stop_requests
 from streamsvd.kernels import Array
 from streamsvd.options import Options, Progress, working_dtype, workspace_path
 from streamsvd.partition import Partition
-from streamsvd.plan import Plan, make_plan
+from streamsvd.plan import Plan, make_gram_plan, make_plan
 from streamsvd.progress import progress_bar
 from streamsvd.replay import replay
 from streamsvd.result import SVDResult
@@ -36,7 +37,8 @@ from streamsvd.store import (
     open_source,
     raw_chunk_paths,
 )
-from streamsvd.system import check_free_disk, free_memory, page_cache
+from streamsvd.supports import Supports
+from streamsvd.system import check_free_disk, free_memory, n_cpus, page_cache
 from streamsvd.transforms import TransformLog
 from streamsvd.version import __version__
 from streamsvd.working import PagePrefetch, WorkingMatrix, reserve_files
@@ -77,6 +79,15 @@ def plan_fit(source: Source, options: Options) -> Plan:
             _check_own_memory(source.array, dtype)
     if options.workspace is not None and not is_zarr:
         raise OptionError("workspace= is for Zarr sources; arrays are worked on in memory")
+    if options.reduction == "gram":
+        return make_gram_plan(
+            n_features=source.n_features,
+            n_samples=source.n_samples,
+            n_components=options.n_components,
+            source_chunk=source.chunk,
+            source_itemsize=source.dtype.itemsize,
+            memory_limit=options.memory_bytes or free_memory() // 2,
+        )
     return make_plan(
         n_features=source.n_features,
         n_samples=source.n_samples,
@@ -138,10 +149,16 @@ class _Run:
         self.source, self.options, self.plan = source, options, plan
         self.space, self.progress, self.stop = space, progress, stop
         self.keeps = options.workspace is not None
-        self.dtype = working_dtype(source.dtype, options.dtype)
-        self.n_transforms = options.transforms_for(source.n_features)
-        self.log = TransformLog(options.n_components, source.n_features, source.n_samples)
+        self.reduces = options.reduction == "gram"
+        n, n_samples = source.n_features, source.n_samples
+        self.dtype = np.dtype(np.float64)
+        if not self.reduces:
+            self.dtype = working_dtype(source.dtype, options.dtype)
+        self.n_transforms = options.transforms_for(n)
+        self.budget = options.budget(n)
+        self.log = TransformLog(options.n_components, n, n if self.reduces else n_samples)
         self.seed = options.seed()
+        self.gram: Array | None = None
 
     def result(self) -> SVDResult:
         """Do all of it."""
@@ -153,12 +170,14 @@ class _Run:
             self._finish(working, ingested)
         if self.stop.signal is not None:
             self._leave(self.stop.signal)
-        return SVDResult(
+        energies = working.diagonal()[:p] if self.reduces else _row_energies(working, p)
+        result = SVDResult(
             log=self.log,
             n_transforms=min(self.n_transforms, len(self.log)),
+            n_samples=self.source.n_samples,
             initial_diagonal=ingested["initial"],
             total_energy=float(ingested["energies"].sum()),
-            final_energies=_row_energies(working, p),
+            final_energies=energies,
             preprocessing=Preprocessing(
                 options.center, options.normalize, ingested["mean"], ingested["scale"]
             ),
@@ -171,13 +190,20 @@ class _Run:
                 "n_transforms": self.n_transforms,
                 "streamsvd": __version__,
             },
+            gram=self.gram,
         )
+        if options.refine:
+            x = None if self.reduces else self.source
+            return result.refine(x, max_nonzeros=self.budget, progress=self.progress)
+        return result
 
     # ------------------------------------------------------------------ the working matrix
 
     def _prepare(self) -> tuple[WorkingMatrix, dict[str, Array]]:
         """The working matrix where the log stands, and the statistics of the ingested source."""
         space = self.space
+        if self.reduces:
+            return self._reduce()
         if space is None:
             working = self._overwritten() if self.options.overwrite_x else self._in_memory()
             return working, self._ingest(working)
@@ -193,6 +219,30 @@ class _Run:
             logger.info("replaying %d transforms", len(self.log))
             replay(working, self.log, self.plan.memory_limit // 4)
         return working, ingested
+
+    def _reduce(self) -> tuple[WorkingMatrix, dict[str, Array]]:
+        """``X X^T`` as the working matrix, its rows and columns in the order of the pivot."""
+        options = self.options
+        with progress_bar(self.progress, "gram", self.source.n_samples) as advance:
+            self.gram, preprocessing = gram_matrix(
+                self.source,
+                options.center,
+                options.normalize,
+                self.plan.strip_samples,
+                options.n_threads or n_cpus(),
+                advance,
+            )
+        energies = np.diag(self.gram).copy()
+        if options.pivot:
+            self.log.order = pivot_order(energies, options.n_components)
+        order = self.log.order
+        working = WorkingMatrix([self.gram[np.ix_(order, order)]], len(order))
+        return working, {
+            "mean": preprocessing.mean,
+            "scale": preprocessing.scale,
+            "energies": energies,
+            "initial": energies[order[: options.n_components]],
+        }
 
     def _in_memory(self) -> WorkingMatrix:
         return WorkingMatrix.in_memory(self.source.n_features, self.source.n_samples, self.dtype)
@@ -213,6 +263,8 @@ class _Run:
             return None
         n, n_samples = self.source.n_features, self.source.n_samples
         working = WorkingMatrix.map(paths, n, n_samples, self.plan.chunk_width, self.dtype)
+        if self.options.pivot:
+            self.log.order = pivot_order(ingested["energies"], self.options.n_components)
         return working, ingested
 
     def _overwritten(self) -> WorkingMatrix:
@@ -236,6 +288,9 @@ class _Run:
                 self.plan.strip_samples,
                 advance,
             )
+        if options.pivot:
+            self.log.order = pivot_order(energies, options.n_components)
+            working.swap_rows(self.log.order)
         return {
             "mean": preprocessing.mean,
             "scale": preprocessing.scale,
@@ -248,8 +303,14 @@ class _Run:
     def _rotate(self, working: WorkingMatrix, ingested: dict[str, Array]) -> str:
         """Algorithm 1 from where the log stands; says why it ended."""
         options, p, log = self.options, self.options.n_components, self.log
-        log.reserve(self.n_transforms)
-        coordinator = _coordinator(working, p, SELECTION_CODES[options.selection])
+        supports = None
+        if options.fill_penalty or self.budget is not None:
+            n = working.n_features
+            supports = Supports(p, n, options.fill_penalty, self.budget or p * n)
+            supports.replay(log)
+        coordinator = _coordinator(
+            working, p, SELECTION_CODES[options.score], supports, self.reduces
+        )
         if self.plan.hold_rows:
             working.hold_rows(p)
         partitions = self._partitions(working)
@@ -258,7 +319,8 @@ class _Run:
         picks = None
         if options.selection == "random":
             picks = random_pairs(coordinator, executor, self.seed, len(log))
-        threshold = options.tol * float(np.sqrt(ingested["energies"].sum()))
+        total = float(ingested["energies"].sum())
+        threshold = options.tol * (total if self.reduces else total**0.5)
         if self.keeps and self.space is not None:
             self.space.set_dirty()
         try:
@@ -338,10 +400,11 @@ class _Run:
         """The options that determine the result."""
         record = asdict(self.options)
         names = (
-            "n_components", "selection", "sample_axis", "center", "normalize", "missing_chunks",
-            "tol", "random_state",
+            "n_components", "reduction", "fill_penalty", "max_fill", "max_nonzeros", "pivot",
+            "sample_axis", "center", "normalize", "missing_chunks", "tol", "random_state",
         )  # fmt: skip
-        return {name: record[name] for name in names} | {"dtype": self.dtype.name}
+        settings = {name: record[name] for name in names}
+        return settings | {"selection": self.options.score, "dtype": self.dtype.name}
 
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a run to go on: the options and the source."""
@@ -353,7 +416,9 @@ class _Run:
         }
 
 
-def _coordinator(working: WorkingMatrix, p: int, selection: int) -> Coordinator:
+def _coordinator(
+    working: WorkingMatrix, p: int, selection: int, supports: Supports | None, symmetric: bool
+) -> Coordinator:
     n, n_samples = working.n_features, working.n_samples
     shared = min(n, n_samples)
     head = np.zeros((p, n), dtype=working.dtype)
@@ -361,7 +426,21 @@ def _coordinator(working: WorkingMatrix, p: int, selection: int) -> Coordinator:
     diag = np.zeros(n, dtype=working.dtype)
     diag[:shared] = working.diagonal()
     left = np.array(working.columns(p).T, order="C")
-    return Coordinator(left, head, diag, n_samples, selection)
+    return Coordinator(left, head, diag, n_samples, selection, supports, symmetric)
+
+
+def pivot_order(energies: Array, p: int) -> Array:
+    """The features with the `p` rows of largest energy exchanged into the first `p` places.
+
+    By decreasing energy, ties to the lowest feature; ``order[r]`` is the feature in place r.
+    """
+    order = np.arange(len(energies))
+    place = np.arange(len(energies))
+    for i, feature in enumerate(np.argsort(-energies, kind="stable")[:p]):
+        j, other = place[feature], order[i]
+        order[i], order[j] = feature, other
+        place[feature], place[other] = i, j
+    return order
 
 
 def _row_energies(working: WorkingMatrix, p: int) -> Array:

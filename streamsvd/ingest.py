@@ -168,8 +168,8 @@ def ingest(
     if center == "features":
         mean += moments.shift + mean_shift
     if normalize == "features":
-        variance = np.maximum(squares / source.n_samples - mean_shift**2, 0.0)
-        _refuse_constant(source, variance)
+        variance = squares / source.n_samples - mean_shift**2
+        refuse_constant(source, variance)
         scale *= np.sqrt(variance)
     after = Preprocessing(
         center if center == "features" else None,
@@ -184,8 +184,9 @@ def ingest(
     return preprocessing, energies.totals()[1]
 
 
-def _refuse_constant(source: Source, variance: Array) -> None:
-    constant = np.flatnonzero(variance == 0)
+def refuse_constant(source: Source, variance: Array) -> None:
+    """Refuse to divide by the standard deviation of features that have none."""
+    constant = np.flatnonzero(variance <= 0)
     if len(constant):
         names = ", ".join(str(i) for i in constant[:5]) + (", ..." if len(constant) > 5 else "")
         raise SourceError(

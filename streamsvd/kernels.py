@@ -96,6 +96,19 @@ def rotation_to_first(a: float, b: float, out: Array) -> None:
 
 
 @jit
+def eigen_2x2(a: float, b: float, d: float, g: Array, h: Array) -> None:
+    """Eigenvectors of ``[[a, b], [b, d]]``, the larger eigenvalue first, to `g` and `h` (equal).
+
+    An exchange, not a rotation by nearly a right angle, where ``b = 0``: supports stay apart.
+    """
+    x, y = a - d, 2.0 * b
+    r = np.sqrt(x * x + y * y)
+    c, s = _half_angle(x / r, y / r) if r > 0.0 else (1.0, 0.0)
+    for f in (g, h):
+        f[0, 0], f[0, 1], f[1, 0], f[1, 1] = c, -s, s, c
+
+
+@jit
 def pair_factors(
     head: Array,
     left: Array,
@@ -104,17 +117,21 @@ def pair_factors(
     j: int,
     tail_value: float,
     n_samples: int,
+    symmetric: bool,
     g: Array,
     h: Array,
 ) -> None:
     """Write the factors of the pair `(i, j)`; `tail_value` is ``X[i, j]`` of a tail pair.
 
     A pair beyond the rows (``j >= n``) or beyond the columns (``j >= N``) has zeros there, and
-    one of its factors is the identity. State as in `update_scores`.
+    one of its factors is the identity. Both are the same for a symmetric positive semidefinite
+    matrix. State as in `update_scores`.
     """
     n = left.shape[1]
     a = np.float64(diag[i])
-    if j >= n:
+    if symmetric:
+        eigen_2x2(a, 0.5 * (head[i, j] + left[i, j]), diag[j], g, h)
+    elif j >= n:
         g[0, 0], g[0, 1], g[1, 0], g[1, 1] = 1.0, 0.0, 0.0, 1.0
         rotation_to_first(a, tail_value, h)
     elif j >= n_samples:
@@ -233,6 +250,36 @@ def best_pair(
 
 
 @jit
+def weigh(scores: Array, added: Array, weights: Array, i: int, first: int, stop: int) -> None:
+    """Multiply the scores ``scores[i, first:stop]`` by the weights of what the pairs add."""
+    if len(added) == 0:
+        return
+    for j in range(first, stop):
+        scores[i, j] *= weights[max(added[i, j], 0)]
+
+
+@jit
+def best_in_row(scores: Array, added: Array, i: int, room: int) -> int:
+    """Column of the best score of row `i` among pairs that fit, the lowest on ties, or -1."""
+    if len(added) == 0:
+        return argmax(scores[i], i + 1)
+    best, where = -np.inf, -1
+    for j in range(i + 1, scores.shape[1]):
+        if scores[i, j] > best and added[i, j] <= room:
+            best, where = scores[i, j], j
+    return where
+
+
+@jit
+def drop_unfit(scores: Array, added: Array, head_best: Array, room: int) -> None:
+    """Look for another best column in rows whose best pair does not fit any more."""
+    for i in range(scores.shape[0]):
+        j = head_best[i]
+        if j >= 0 and added[i, j] > room:
+            head_best[i] = best_in_row(scores, added, i, room)
+
+
+@jit
 def update_scores(
     selection: int,
     head: Array,
@@ -242,6 +289,9 @@ def update_scores(
     head_best: Array,
     i: int,
     j: int,
+    added: Array,
+    weights: Array,
+    room: int,
 ) -> tuple[float, float]:
     """Bring the head scores up to date after a move on `(i, j)`; a full build with ``i = -1``.
 
@@ -250,6 +300,10 @@ def update_scores(
     -1. A move changes rows i and j, columns i and j and two diagonal entries, so: the rows i and j
     of the scores, and two entries of each other row. What `head` and `diag` share with `left` is
     taken from there first. Returns the diagonal at i and j (0 beyond the rows).
+
+    Where fill counts, `added` (p, n) are the nonzeros that a pair would add, scores are multiplied
+    by ``weights[added]``, and pairs that add more than `room` are no candidates; else `added` is
+    empty.
     """
     p, n = scores.shape
     for row in (i, j):
@@ -259,23 +313,27 @@ def update_scores(
                 head[row, k] = left[k, row]
                 head[k, row] = left[row, k]
     for k in range(p):
+        a = np.float64(diag[k])
         if i < 0 or k in (i, j):
-            score_row(
-                selection, np.float64(diag[k]), head[k], left[k], diag, p, k + 1, n, scores[k]
-            )
-            head_best[k] = argmax(scores[k], k + 1)
+            score_row(selection, a, head[k], left[k], diag, p, k + 1, n, scores[k])
+            weigh(scores, added, weights, k, k + 1, n)
+            head_best[k] = best_in_row(scores, added, k, room)
             continue
         held = head_best[k]
         for col in (i, j):
             if k < col < n:
-                a = np.float64(diag[k])
                 score_row(selection, a, head[k], left[k], diag, p, col, col + 1, scores[k])
+                weigh(scores, added, weights, k, col, col + 1)
                 top = head_best[k]
-                better = scores[k, col] > scores[k, top]
-                if better or (scores[k, col] == scores[k, top] and col < top):
+                fits = len(added) == 0 or added[k, col] <= room
+                if fits and (
+                    top < 0
+                    or scores[k, col] > scores[k, top]
+                    or (scores[k, col] == scores[k, top] and col < top)
+                ):
                     head_best[k] = col
         if held in (i, j):
-            head_best[k] = argmax(scores[k], k + 1)
+            head_best[k] = best_in_row(scores, added, k, room)
     if i < 0:
         return 0.0, 0.0
     return np.float64(diag[i]), np.float64(diag[j]) if j < n else 0.0

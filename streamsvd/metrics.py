@@ -19,8 +19,8 @@ class Accuracy:
     ----------
     accuracy : float or None
         The paper's measure: ``trace(U_p^T X V_p)`` over the sum of the `p` largest singular values
-        of `X`, between 0 and 1. None when the right vectors do not belong to this many samples, or
-        when the singular values were not computed.
+        of `X`, between 0 and 1. None without right vectors for this many samples, or when the
+        singular values were not computed.
     captured_variance : float
         ``||U_p^T X||^2 / ||X||^2``, after centring and scaling.
     captured_of_best : float or None
@@ -41,21 +41,23 @@ class Accuracy:
 
 def measure(
     components: sparse.csr_array,
-    right: sparse.csr_array,
+    right: sparse.csr_array | None,
     source: Source,
     preprocessing: Preprocessing,
     dtype: np.dtype[np.generic],
     gram_limit: int,
     on_samples: Callable[[int], None] = lambda n: None,
 ) -> Accuracy:
-    """Measure `components` (p, n) and `right` (p, N) in one pass over `source`.
+    """Measure `components` (p, n) and `right` (p, N), if any, in one pass over `source`.
 
     Cost: a read of the source and ``n^2 N`` operations for the singular values, which are left out
     when the ``8 n^2`` bytes of the Gram matrix exceed `gram_limit`.
     """
     p, n = components.shape
     gram = np.zeros((n, n)) if 8 * n * n <= gram_limit else None
-    columns = right.tocsc() if right.shape[1] == source.n_samples else None
+    columns = None
+    if right is not None and right.shape[1] == source.n_samples:
+        columns = right.tocsc()
     trace = captured = total = 0.0
     for start, strip in StripReader(source, dtype):
         preprocessing.apply(strip)

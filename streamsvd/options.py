@@ -14,8 +14,12 @@ from dask.utils import parse_bytes
 from streamsvd.errors import OptionError
 
 SELECTIONS = ("nuclear", "gain", "kogbetliantz", "random")
+REDUCTIONS = (None, "gram")
 AXES = (None, "features", "samples")
 DTYPES = ("float32", "float64")
+
+MOST_TRANSFORMS = 1_000_000
+"""Where no budget of transforms is given: a run ends long before, or would not end."""
 
 Progress = bool | None | Callable[[str, int, int], None]
 
@@ -26,7 +30,13 @@ class Options:
 
     n_components: int
     n_transforms: int | None = None
-    selection: str = "nuclear"
+    selection: str | None = None
+    reduction: str | None = None
+    fill_penalty: float = 0.0
+    max_fill: float | None = None
+    max_nonzeros: int | None = None
+    pivot: bool = False
+    refine: bool = False
     sample_axis: int = 1
     center: str | None = None
     normalize: str | None = None
@@ -44,7 +54,16 @@ class Options:
         _integer("n_components", self.n_components, 1)
         if self.n_transforms is not None:
             _integer("n_transforms", self.n_transforms, 0)
-        _one_of("selection", self.selection, SELECTIONS)
+        if self.selection is not None:
+            _one_of("selection", self.selection, SELECTIONS)
+        _one_of("reduction", self.reduction, REDUCTIONS)
+        _number("fill_penalty", self.fill_penalty, 0.0)
+        if self.max_fill is not None:
+            _number("max_fill", self.max_fill, 0.0, 1.0)
+        if self.max_nonzeros is not None:
+            _integer("max_nonzeros", self.max_nonzeros, self.n_components)
+        _one_of("pivot", self.pivot, (False, True))
+        _one_of("refine", self.refine, (False, True))
         _one_of("sample_axis", self.sample_axis, (0, 1))
         _one_of("center", self.center, AXES)
         _one_of("normalize", self.normalize, AXES)
@@ -55,9 +74,7 @@ class Options:
             parse_size("memory_limit", self.memory_limit)
         if self.n_threads is not None:
             _integer("n_threads", self.n_threads, 1)
-        tol = self.tol
-        if isinstance(tol, bool) or not isinstance(tol, int | float) or not 0 <= tol < math.inf:
-            raise OptionError(f"tol must be a number of at least 0; got {tol!r}")
+        _number("tol", self.tol, 0.0)
         if self.random_state is not None:
             _integer("random_state", self.random_state, 0)
         _one_of("resume", self.resume, (False, True))
@@ -74,10 +91,51 @@ class Options:
             )
         if self.overwrite_x and self.sample_axis == 0:
             raise OptionError("overwrite_x=True needs samples as columns: sample_axis=1")
+        if self.reduction == "gram":
+            self._check_gram()
         if self.selection == "random" and self.workspace is not None and self.random_state is None:
             raise OptionError(
                 'selection="random" with a workspace needs a random_state, so that it can go on'
             )
+
+    def _check_gram(self) -> None:
+        if self.selection not in (None, "gain", "kogbetliantz", "random"):
+            raise OptionError(
+                f"selection={self.selection!r} scores zero everywhere on X X^T: with "
+                'reduction="gram" use "gain"'
+            )
+        if self.workspace is not None or self.overwrite_x:
+            raise OptionError(
+                'reduction="gram" reads the source once and keeps nothing on disk: do not pass '
+                "workspace= or overwrite_x=True with it"
+            )
+        if self.center == "features" and self.normalize == "samples":
+            raise OptionError(
+                'center="features" with normalize="samples" needs the means before the norms, two '
+                'passes: not with reduction="gram"'
+            )
+
+    @property
+    def score(self) -> str:
+        """`selection`, by default the paper's, or what the reduced objective gains."""
+        return self.selection or ("gain" if self.reduction == "gram" else "nuclear")
+
+    def budget(self, n_features: int) -> int | None:
+        """The most nonzeros that the components may have, None without a limit."""
+        limits = []
+        if self.max_nonzeros is not None:
+            limits.append(int(self.max_nonzeros))
+        if self.max_fill is not None:
+            limits.append(int(self.max_fill * self.n_components * n_features))
+        if not limits:
+            return None
+        if min(limits) < self.n_components:
+            raise OptionError(
+                f"max_fill={self.max_fill} allows {min(limits)} nonzeros in {self.n_components} "
+                f"components of {n_features} features; each component needs at least one: raise it "
+                f"to {self.n_components / (self.n_components * n_features):.3g} or more"
+            )
+        return min(limits)
 
     def seed(self) -> int:
         """`random_state`, drawn when it is not given."""
@@ -103,9 +161,14 @@ class Options:
             )
 
     def transforms_for(self, n_features: int) -> int:
-        """`n_transforms`, by default ``round(10 p log2(n))`` as in the author's script."""
+        """`n_transforms`, by default ``round(10 p log2(n))`` as in the author's script.
+
+        With a budget of nonzeros on the Gram matrix the budget ends the run.
+        """
         if self.n_transforms is not None:
             return int(self.n_transforms)
+        if self.reduction == "gram" and self.budget(n_features) is not None:
+            return MOST_TRANSFORMS
         return round(10 * self.n_components * math.log2(max(n_features, 2)))
 
 
@@ -142,6 +205,13 @@ def parse_size(name: str, value: int | str) -> int:
 def workspace_path(workspace: str | os.PathLike[str]) -> Path:
     """The workspace as an absolute path."""
     return Path(workspace).expanduser().absolute()
+
+
+def _number(name: str, value: Any, least: float, most: float = math.inf) -> None:
+    real = isinstance(value, int | float | np.floating) and not isinstance(value, bool)
+    if not real or not least <= value <= most or value == math.inf:
+        limit = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+        raise OptionError(f"{name} must be a number {limit}; got {value!r}")
 
 
 def _integer(name: str, value: Any, least: int) -> None:

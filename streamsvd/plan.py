@@ -145,6 +145,33 @@ def make_plan(
     )
 
 
+def make_gram_plan(
+    *,
+    n_features: int,
+    n_samples: int,
+    n_components: int,
+    source_chunk: int,
+    source_itemsize: int,
+    memory_limit: int,
+) -> Plan:
+    """Plan a fit of ``X X^T``, or refuse it with the figures; arguments as of `make_plan`."""
+    n, p = n_features, n_components
+    matrix = 8 * n * n
+    strip = strip_width(n, n_samples, source_chunk, memory_limit)
+    strips = n * strip * (8 + 3 * source_itemsize) + STRIP_BYTES
+    # the matrix, and the copy that the transforms rotate; supports and scores; the components
+    state = n * n // 8 + 8 * p * n * 6 + 300 * n
+    peak = FIXED_BYTES + 2 * matrix + max(strips, state)
+    if peak > memory_limit:
+        raise ResourceError(
+            f"the {n} x {n} Gram matrix and its copy take {format_bytes(2 * matrix)}, the fit "
+            f"about {format_bytes(peak)} in all; memory_limit is {format_bytes(memory_limit)}; "
+            "raise it, "
+            "or leave reduction out to rewrite X in place"
+        )
+    return Plan(memory_limit, True, n, 1, strip, False, peak, 0, 0, 0)
+
+
 def _remedy(in_memory: bool, reads_wide: bool) -> str:
     if in_memory:
         return "write the data to a Zarr store and fit that"

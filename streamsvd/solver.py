@@ -25,7 +25,7 @@ def algorithm_1(
     coordinator, executor
         The state that picks, and the columns that are rewritten.
     log : TransformLog
-        Continued at its end; room for `n_transforms`.
+        Continued at its end.
     threshold : float
         Stop when the best score is not above it.
     picks : iterator of (i, j, score, value), optional
@@ -38,11 +38,11 @@ def algorithm_1(
     str
         Why it ended: ``"n_transforms"``, ``"converged"`` or ``"stopped"``.
     """
-    for step in range(len(log), n_transforms):
+    for _ in range(len(log), n_transforms):
         i, j, score, value = coordinator.best() if picks is None else next(picks)
         if score <= threshold:
             return "converged"
-        g, h = log.left[step], log.right[step]
+        g, h = log.next_factors()
         coordinator.factors(i, j, value, g, h)  # M = G S H^T
         column = coordinator.rotate(i, j, g, h)  # X <- G^T X H, in the leading columns
         reports = executor.broadcast("apply", i, j, g, h, column)  # and in all others

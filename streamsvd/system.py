@@ -1,5 +1,6 @@
 """What this process may still take: free memory under limits and containers, free disk."""
 
+import os
 import resource
 import shutil
 from pathlib import Path
@@ -13,6 +14,13 @@ CGROUPS = (
         "/sys/fs/cgroup/memory/memory.usage_in_bytes",
     ),
 )
+
+
+def n_cpus() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def page_cache() -> int:

@@ -17,25 +17,27 @@ class TransformLog:
     ----------
     n_components, n_features, n_samples : int
         `p`, `n`, `N`.
-    capacity : int
-        Room for so many transforms, 96 bytes each.
+
+    Notes
+    -----
+    96 bytes a transform.
 
     Attributes
     ----------
-    left, right : (capacity, 2, 2) float64 arrays
+    left, right : (m or more, 2, 2) float64 arrays
         The factors G and H of each transform, on the coordinates of its pair. G is the identity
         where ``j >= n``, H where ``j >= N``.
+    order : (n,) int array
+        Row r of the working matrix is feature ``order[r]``: ``U`` begins with this permutation,
+        which costs no fill.
     """
 
-    def __init__(
-        self, n_components: int, n_features: int, n_samples: int, capacity: int = 0
-    ) -> None:
+    def __init__(self, n_components: int, n_features: int, n_samples: int) -> None:
         self.n_components, self.n_features = n_components, n_features
         self.n_samples = n_samples
-        self.left = np.zeros((capacity, 2, 2))
-        self.right = np.zeros((capacity, 2, 2))
-        self._pairs = np.zeros((capacity, 2), dtype=np.int64)
-        self._values = np.zeros((capacity, 2))
+        self.order: Array = np.arange(n_features)
+        self.left, self.right = np.zeros((0, 2, 2)), np.zeros((0, 2, 2))
+        self._pairs, self._values = np.zeros((0, 2), dtype=np.int64), np.zeros((0, 2))
         self._size = 0
 
     def __len__(self) -> int:
@@ -72,8 +74,14 @@ class TransformLog:
         """
         return self._values[: self._size]
 
+    def next_factors(self) -> tuple[Array, Array]:
+        """Where to write the factors G and H of the next transform, before `append`."""
+        if self._size == len(self._pairs):
+            self.reserve(max(1024, 2 * self._size))
+        return self.left[self._size], self.right[self._size]
+
     def append(self, i: int, j: int, values: tuple[float, float]) -> None:
-        """Log the transform whose factors stand in ``left[len(self)]`` and ``right[len(self)]``."""
+        """Log the transform whose factors were written to `next_factors`."""
         self._pairs[self._size, 0] = i
         self._pairs[self._size, 1] = j
         self._values[self._size, 0] = values[0]
@@ -82,7 +90,11 @@ class TransformLog:
 
     def components(self, k: int) -> sparse.csr_array:
         """First `p` columns of U after `k` transforms, as the rows of a (p, n) matrix."""
-        return self._leading(self.left, self.n_features, k)
+        rows = self._leading(self.left, self.n_features, k)
+        columns = self.order[rows.indices]
+        permuted = sparse.csr_array((rows.data, columns, rows.indptr), shape=rows.shape)
+        permuted.sort_indices()
+        return permuted
 
     def right_vectors(self, k: int) -> sparse.csr_array:
         """First `p` columns of V after `k` transforms, as the columns of a (N, p) matrix, by rows.

@@ -138,6 +138,12 @@ class WorkingMatrix:
             if a < b:
                 yield start, slice(a, b), block
 
+    def swap_rows(self, order: Array) -> None:
+        """Reorder the rows: row r becomes what row ``order[r]`` was. Touches those that move."""
+        moved = np.flatnonzero(order != np.arange(len(order)))
+        for block in self.blocks:
+            block[moved] = block[order[moved]]
+
     def hold_rows(self, n_rows: int) -> None:
         """Keep the first rows in memory from now on, in `tops`."""
         self.tops = [block[:n_rows].copy() for block in self.blocks]

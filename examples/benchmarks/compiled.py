@@ -29,15 +29,16 @@ def compiled_loop(
     value = np.zeros((1, p), x.dtype)
     where = np.full((1, p), -1)
     stale = np.empty(p, np.int64)
+    none, weights = np.empty((0, 0), np.int64), np.empty(0)
     kernels.find_peaks(top, n, n_samples, peaks, 0)
     for i in range(p):
         kernels.look_up(top, i, 0, n, n_samples, peaks, 0, value[0], where[0])
-    kernels.update_scores(0, head, left, diag, scores, head_best, -1, -1)
+    kernels.update_scores(0, head, left, diag, scores, head_best, -1, -1, none, weights, 0)
     for step in range(m):
         i, j, _, b = kernels.best_pair(0, diag, scores, head_best, value, where)
         g, h = left_log[step], right_log[step]
         pairs[step, 0], pairs[step, 1] = i, j
-        kernels.pair_factors(head, left, diag, i, j, b, n_samples, g, h)
+        kernels.pair_factors(head, left, diag, i, j, b, n_samples, False, g, h)
         if j < n:
             kernels.rotate_left(left, i, j, g)
             kernels.rotate_rows(top, x, i, j, g, n, n_samples, peaks, 0)
@@ -54,4 +55,4 @@ def compiled_loop(
             if j < n:
                 head[:, j] = x[:p, j]
                 diag[j] = x[j, j]
-        kernels.update_scores(0, head, left, diag, scores, head_best, i, j)
+        kernels.update_scores(0, head, left, diag, scores, head_best, i, j, none, weights, 0)
