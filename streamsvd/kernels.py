@@ -1,10 +1,9 @@
 """Numba kernels: arrays in, arrays out.
 
-This is the only module that imports numba. Kernels are serial and release the GIL; parallelism
-lives outside. Arithmetic is strict IEEE (no reassociation, no fused multiply-add) with ``+ - * /``
-and ``sqrt`` alone, all correctly rounded, so results have the same bits on every processor and for
-every way of cutting the columns into blocks. Nothing is compiled at import, nothing is cached on
-disk: a stale or damaged cache is worse than the second that it saves.
+Kernels are serial and release the GIL; parallelism lives outside. Arithmetic is strict IEEE (no
+reassociation, no fused multiply-add) with ``+ - * /`` and ``sqrt`` alone, all correctly rounded, so
+results have the same bits on every processor and for every way of cutting the columns into blocks.
+Nothing is compiled at import.
 
 Symbols: `n` features (rows), `N` samples (columns), `p` components; a *block* is an ``(n, c)``
 C-contiguous array of columns of the working matrix; its first `p` rows, which every move touches,
@@ -22,7 +21,8 @@ indices, which keeps the loop from being vectorised.
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from streamsvd.jit import jit
 
 Array = np.ndarray[Any, Any]
 
@@ -30,10 +30,6 @@ TILE = 1024
 """Columns in a tile: small enough to be in the first-level cache when it is searched."""
 
 NUCLEAR, GAIN, KOGBETLIANTZ = 0, 1, 2
-
-# error_model="numpy": a division by zero gives inf or nan instead of a branch that would keep
-# loops from being vectorised.
-jit = njit(nogil=True, error_model="numpy")
 
 
 # ------------------------------------------------------------------------------------ 2x2 SVD

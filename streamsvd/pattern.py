@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvd.kernels import Array, jit
+from streamsvd.jit import jit
+from streamsvd.kernels import Array
 
 
 class Pattern:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from streamsvd.kernels import Array, jit
+from streamsvd.jit import jit
+from streamsvd.kernels import Array
 from streamsvd.sweeps import popcount
 from streamsvd.transforms import TransformLog
 

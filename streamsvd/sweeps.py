@@ -5,7 +5,8 @@ As in `streamsvd.kernels`: serial, strict IEEE, compiled at first use.
 
 import numpy as np
 
-from streamsvd.kernels import Array, jit, rotate_pair
+from streamsvd.jit import jit
+from streamsvd.kernels import Array, rotate_pair
 
 LANES = 8
 """Partial sums of a row: sample k of it goes to lane ``k % LANES``, whatever the chunking."""
