@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import uuid
@@ -9,10 +10,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import zarr
+from scipy import sparse
 from zarr.codecs import ZstdCodec
 from zarr.core.sync import sync
 from zarr.storage import LocalStore
@@ -22,6 +24,10 @@ from streamsvd.kernels import Array
 
 MARK = "streamsvd"
 """Attribute of arrays that hold no data but the state of a fit; says what became of them."""
+
+SPARSE_KINDS = ("csr_matrix", "csc_matrix")
+SPARSE_PARTS = ("data", "indices", "indptr")
+"""Sparse matrices of AnnData: kinds, and the arrays of their group."""
 
 # ------------------------------------------------------------------------------------- sources
 
@@ -102,47 +108,120 @@ class ZarrSource(Source):
             yield self.array.metadata.encode_chunk_key(place)
 
 
+class DaskSource(Source):
+    """A `Source` that is a Dask array; strips are computed when they are read."""
+
+    def __init__(self, array: Any, sample_axis: int, name: str) -> None:
+        sizes = array.chunks[sample_axis]
+        if any(math.isnan(size) for axis in array.chunks for size in axis):
+            raise SourceError(
+                f"{name} has chunks of unknown size; call compute_chunk_sizes() first"
+            )
+        super().__init__(array, sample_axis, name, max(sizes))
+
+    def _strip(self, start: int, stop: int) -> Array:
+        strip = self.array[:, start:stop] if self._axis else self.array[start:stop].T
+        return np.asarray(strip.compute())
+
+
+class SparseSource(Source):
+    """A `Source` in a Zarr group that holds a CSR or CSC matrix, as AnnData writes it.
+
+    Samples must be what the matrix is compressed by: rows of CSR, columns of CSC. Strips are made
+    dense one at a time; beside them `indptr`, ``8 (N + 1)`` bytes, is held in memory.
+    """
+
+    def __init__(self, group: zarr.Group, sample_axis: int, name: str) -> None:
+        kind = group.attrs["encoding-type"]
+        if (kind == "csr_matrix") != (sample_axis == 0):
+            raise SourceError(
+                f"{name} is a {kind} and can be read by {'rows' if sample_axis else 'columns'} "
+                f"only, but samples are its {'columns' if sample_axis else 'rows'} (sample_axis="
+                f"{sample_axis}); convert it, for example with SciPy's tocsr() or tocsc()"
+            )
+        self._parts: dict[str, Any] = {key: group[key] for key in ("data", "indices")}
+        indptr: Any = group["indptr"]
+        self._indptr = np.asarray(indptr[...], dtype=np.int64)
+        described = _Described(self._parts["data"].dtype, tuple(group.attrs["shape"]))  # type: ignore[arg-type]
+        super().__init__(described, sample_axis, name, 1)
+
+    def _strip(self, start: int, stop: int) -> Array:
+        lo, hi = self._indptr[start], self._indptr[stop]
+        data, indices = (np.asarray(self._parts[key][lo:hi]) for key in ("data", "indices"))
+        indptr = self._indptr[start : stop + 1] - lo
+        shape = (stop - start, self.n_features)
+        return sparse.csr_array((data, indices, indptr), shape=shape).toarray().T
+
+
+class _Described(NamedTuple):
+    """The dtype and shape of a matrix that is not an array."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
 def open_source(x: Any, sample_axis: int, *, missing_chunks: str = "error") -> Source:
-    """Open what a user calls data: a path to a Zarr array, a `zarr.Array` or a NumPy array.
+    """Open what a user calls data: a Zarr path or array, a NumPy or Dask array.
 
     Nothing is decoded yet. Refuses what is not a matrix of real numbers, and stores with missing
     chunks unless ``missing_chunks="fill"``.
     """
-    if isinstance(x, np.ndarray):
-        if isinstance(x, np.ma.MaskedArray):
-            raise SourceError("masked arrays are not supported; fill or drop the masked entries")
-        array: Any = x
-        name = "the array"
-    elif isinstance(x, str | os.PathLike | zarr.Array | zarr.Group):
-        array = _open_array(x)
-        name = os.fspath(x) if isinstance(x, str | os.PathLike) else str(array.store_path)
+    array: Any
+    array, name = _open(x)
+    if isinstance(array, zarr.Group):
+        dtype, shape = array["data"].dtype, tuple(array.attrs["shape"])
     else:
-        raise SourceError(
-            f"cannot read {type(x).__name__}: give a path to a Zarr array, a zarr.Array or a "
-            "NumPy array"
-        )
-    if array.dtype.kind not in "biuf":
-        raise SourceError(f"{name} holds {array.dtype}, not real numbers; convert it first")
-    if array.ndim != 2:
-        raise SourceError(f"{name} has shape {array.shape}; need two axes, features and samples")
-    if 0 in array.shape:
-        raise SourceError(f"{name} is empty: shape {array.shape}")
+        dtype, shape = array.dtype, array.shape
+    if dtype.kind not in "biuf":
+        raise SourceError(f"{name} holds {dtype}, not real numbers; convert it first")
+    if len(shape) != 2:
+        raise SourceError(f"{name} has shape {shape}; need two axes, features and samples")
+    if 0 in shape:
+        raise SourceError(f"{name} is empty: shape {shape}")
     if isinstance(array, np.ndarray):
         return Source(array, sample_axis, name, 1)
+    if not isinstance(array, zarr.Array | zarr.Group):
+        return DaskSource(array, sample_axis, name)
     if MARK in array.attrs:
         raise SourceError(f"{name} is not data: {array.attrs[MARK]}")
+    is_sparse = isinstance(array, zarr.Group)
+    stored = [array[key] for key in SPARSE_PARTS] if is_sparse else [array]
     if missing_chunks == "error":
-        lost = missing_chunk_keys(array)
-        if lost:
-            raise SourceError(
-                f"{name}: {len(lost)} chunk(s) are missing and would read as "
-                f"{array.fill_value}: {_some(lost)}; restore them, or pass "
-                'missing_chunks="fill" if they were left out on purpose'
-            )
+        for part in stored:
+            _refuse_missing(part, name)
+    if is_sparse:
+        return SparseSource(array, sample_axis, name)
     return ZarrSource(array, sample_axis, name)
 
 
-def _open_array(x: Any) -> zarr.Array[Any]:
+def _open(x: Any) -> tuple[Any, str]:
+    """The array, or the group of a sparse matrix, and what to call it."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise SourceError("masked arrays are not supported; fill or drop the masked entries")
+    if isinstance(x, np.ndarray):
+        return x, "the array"
+    if isinstance(x, str | os.PathLike | zarr.Array | zarr.Group):
+        array = _open_array(x)
+        return array, os.fspath(x) if isinstance(x, str | os.PathLike) else str(array.store_path)
+    if type(x).__module__.startswith("dask.array"):
+        return x, "the Dask array"
+    raise SourceError(
+        f"cannot read {type(x).__name__}: give a path to a Zarr array, a zarr.Array, a NumPy or a "
+        "Dask array"
+    )
+
+
+def _refuse_missing(array: zarr.Array[Any], name: str) -> None:
+    lost = missing_chunk_keys(array)
+    if lost:
+        raise SourceError(
+            f"{name}: {len(lost)} chunk(s) are missing and would read as {array.fill_value}: "
+            f'{_some(lost)}; restore them, or pass missing_chunks="fill" if they were left out on '
+            "purpose"
+        )
+
+
+def _open_array(x: Any) -> Any:
     node: Any = x
     if not isinstance(x, zarr.Array | zarr.Group):
         x = os.fspath(x)
@@ -159,6 +238,8 @@ def _open_array(x: Any) -> zarr.Array[Any]:
             raise SourceError(f"{x} needs another package: {error}") from error
         except Exception as error:  # bad JSON, unknown codec, object dtype, ...
             raise SourceError(f"cannot open {x} as a Zarr array: {error}") from error
+    if isinstance(node, zarr.Group) and node.attrs.get("encoding-type") in SPARSE_KINDS:
+        return node
     if isinstance(node, zarr.Group):
         names = ", ".join(array_names(node)) or "none"
         raise SourceError(f"{node.store_path} is a Zarr group; name one of its arrays: {names}")
