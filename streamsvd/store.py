@@ -166,9 +166,9 @@ def open_source(x: Any, sample_axis: int, *, missing_chunks: str = "error") -> S
     Nothing is decoded yet. Refuses what is not a matrix of real numbers, and stores with missing
     chunks unless ``missing_chunks="fill"``.
     """
-    array: Any
     array, name = _open(x)
-    if isinstance(array, zarr.Group):
+    is_sparse, is_zarr = isinstance(array, zarr.Group), isinstance(array, zarr.Array | zarr.Group)
+    if is_sparse:
         dtype, shape = array["data"].dtype, tuple(array.attrs["shape"])
     else:
         dtype, shape = array.dtype, array.shape
@@ -180,11 +180,10 @@ def open_source(x: Any, sample_axis: int, *, missing_chunks: str = "error") -> S
         raise SourceError(f"{name} is empty: shape {shape}")
     if isinstance(array, np.ndarray):
         return Source(array, sample_axis, name, 1)
-    if not isinstance(array, zarr.Array | zarr.Group):
+    if not is_zarr:
         return DaskSource(array, sample_axis, name)
     if MARK in array.attrs:
         raise SourceError(f"{name} is not data: {array.attrs[MARK]}")
-    is_sparse = isinstance(array, zarr.Group)
     stored = [array[key] for key in SPARSE_PARTS] if is_sparse else [array]
     if missing_chunks == "error":
         for part in stored:
