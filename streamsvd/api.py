@@ -3,9 +3,11 @@
 import os
 from typing import Any
 
-from streamsvd.fit import fit
+from streamsvd.fit import fit, plan_fit
 from streamsvd.options import Options, Progress
+from streamsvd.plan import Plan
 from streamsvd.result import SVDResult
+from streamsvd.store import open_source
 
 
 def sparse_svd(
@@ -259,3 +261,28 @@ def sparse_pca(
         tol=tol,
         progress=progress,
     )
+
+
+def plan(X: Any, n_components: int, **options: Any) -> Plan:
+    """What `sparse_svd` with these arguments will take, without doing any of it.
+
+    Parameters
+    ----------
+    X, n_components, **options
+        As for `sparse_svd`.
+
+    Returns
+    -------
+    Plan
+        Memory, disk, and bytes moved by a transform; print ``plan(...).describe()``.
+
+    Raises
+    ------
+    ResourceError
+        When the fit would be refused, with the figures and the remedy.
+    """
+    options.pop("progress", None)
+    checked = Options(n_components=n_components, **options)
+    source = open_source(X, checked.sample_axis, missing_chunks=checked.missing_chunks)
+    checked.check_shape(source.n_features, source.n_samples)
+    return plan_fit(source, checked)

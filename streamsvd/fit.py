@@ -63,6 +63,11 @@ def fit(x: Any, options: Options, progress: Progress) -> SVDResult:
     plan = plan_fit(source, options)
     logger.info(plan.describe())
     with stop_requests() as stop, _workspace(options, plan) as space:
+        if options.workspace is not None:
+            stop.message = (
+                "stopped before the first transform; go on with the same call and resume=True "
+                f"(workspace {options.workspace})"
+            )
         return _Run(source, options, plan, space, progress, stop).result()
 
 
@@ -391,7 +396,6 @@ class _Run:
             f"stopped after {len(self.log)} of {self.n_transforms} transforms; go on with the same "
             f"call and resume=True (workspace {self.options.workspace})"
         )
-        logger.warning(message)
         raise_for(signal, message)
 
     # ----------------------------------------------------------------------- for the record

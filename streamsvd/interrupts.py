@@ -1,10 +1,13 @@
 """Ctrl-C and SIGTERM: at once where nothing is lost, at the next safe point where work is kept."""
 
+import logging
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+logger = logging.getLogger("streamsvd")
 
 
 class StopRequest:
@@ -15,23 +18,29 @@ class StopRequest:
     deferred : bool
         While set, a first signal is only noted in `signal`; a second one acts at once.
     signal : int or None
-        The signal that was noted.
+        The signal that came.
+    message : str
+        What to tell the user when it acts at once.
     """
 
     def __init__(self) -> None:
         self.deferred = False
         self.signal: int | None = None
+        self.message = ""
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """The signal handler."""
-        if self.deferred and self.signal is None:
-            self.signal = number
-            return
-        raise_for(number)
+        again = self.signal is not None
+        # Noted in any case: an exception that is raised inside a callback of some library is lost.
+        self.signal = number
+        if again or not self.deferred:
+            raise_for(number, self.message)
 
 
 def raise_for(number: int, message: str = "") -> None:
     """Leave as the signal would: `KeyboardInterrupt`, or exit with status 128 + the signal."""
+    if message:
+        logger.warning(message)
     if number == signal.SIGINT:
         raise KeyboardInterrupt(message)
     raise SystemExit(128 + number)

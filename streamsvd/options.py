@@ -64,7 +64,7 @@ class Options:
             _integer("max_nonzeros", self.max_nonzeros, self.n_components)
         _one_of("pivot", self.pivot, (False, True))
         _one_of("refine", self.refine, (False, True))
-        _one_of("sample_axis", self.sample_axis, (0, 1))
+        check_axis(self.sample_axis)
         _one_of("center", self.center, AXES)
         _one_of("normalize", self.normalize, AXES)
         _one_of("missing_chunks", self.missing_chunks, ("error", "fill"))
@@ -170,6 +170,11 @@ class Options:
         if self.reduction == "gram" and self.budget(n_features) is not None:
             return MOST_TRANSFORMS
         return round(10 * self.n_components * math.log2(max(n_features, 2)))
+
+
+def check_axis(sample_axis: Any) -> None:
+    """Check `sample_axis`."""
+    _one_of("sample_axis", sample_axis, (0, 1))
 
 
 def working_dtype(source: np.dtype[Any], asked: Any = None) -> np.dtype[Any]:

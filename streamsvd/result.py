@@ -14,10 +14,17 @@ from streamsvd.gram import gram_matrix
 from streamsvd.ingest import Preprocessing, StripReader
 from streamsvd.kernels import Array
 from streamsvd.metrics import Accuracy, measure
-from streamsvd.options import Progress, parse_size
+from streamsvd.options import Progress, check_axis, parse_size
 from streamsvd.progress import progress_bar
 from streamsvd.refine import Refined, refine_rows
-from streamsvd.store import Source, open_output, open_source, read_group, write_group
+from streamsvd.store import (
+    Source,
+    new_output,
+    open_source,
+    open_written,
+    read_group,
+    write_group,
+)
 from streamsvd.system import n_cpus
 from streamsvd.transforms import TransformLog
 
@@ -394,7 +401,8 @@ class SVDResult:
         X : path, zarr.Array or array
             Samples with the features of the fit.
         out : path, optional
-            Write a new Zarr array here, chunked like the strips that are read, and return it.
+            Write a new Zarr array here, chunked like the strips that are read, and return it; it
+            is there when it is complete.
         sample_axis : {0, 1}, optional
             Axis of the samples in `X`; that of the fit by default.
         missing_chunks, progress
@@ -405,22 +413,32 @@ class SVDResult:
         (p, N) array, or (N, p) when samples are rows
             Float64. Each sample's scores depend on that sample alone, bit for bit.
         """
-        axis = self.sample_axis if sample_axis is None else sample_axis
         source = self._open(X, sample_axis, missing_chunks)
         shape = (self.n_components, source.n_samples)
         reader = StripReader(source, self.dtype)
-        target = open_output(out, shape, axis, reader.step)
+        if out is None:
+            scores = np.empty(shape if source.sample_axis else shape[::-1])
+            self._write_scores(reader, scores, progress)
+            return scores
+        chunks = (shape[0], reader.step)
+        if source.sample_axis == 0:
+            shape, chunks = shape[::-1], chunks[::-1]
+        with new_output(out, shape, chunks, np.dtype(np.float64)) as array:
+            self._write_scores(reader, array, progress)
+        return open_written(out)
+
+    def _write_scores(self, reader: StripReader, target: Any, progress: Progress) -> None:
+        source = reader.source
         with progress_bar(progress, "transform", source.n_samples) as advance:
             for start, strip in reader:
                 self.preprocessing.apply(strip)
                 scores = self.components @ strip.astype(np.float64, copy=False)
                 where = slice(start, start + scores.shape[1])
-                if axis == 1:
+                if source.sample_axis:
                     target[:, where] = scores
                 else:
                     target[where, :] = scores.T
                 advance(scores.shape[1])
-        return target
 
     def accuracy(
         self,
@@ -459,6 +477,7 @@ class SVDResult:
         if isinstance(X, Source):
             return X
         axis = self.sample_axis if sample_axis is None else sample_axis
+        check_axis(axis)
         source = open_source(X, axis, missing_chunks=missing_chunks)
         if source.n_features != self.n_features:
             raise OptionError(

@@ -7,7 +7,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,6 +43,8 @@ class Source:
         `n`, `N`.
     dtype : numpy.dtype
         As stored.
+    sample_axis : int
+        Axis of the samples.
     chunk : int
         Samples in a chunk: reading in multiples of it reads no chunk twice.
     array
@@ -51,7 +53,7 @@ class Source:
 
     def __init__(self, array: Any, sample_axis: int, name: str, chunk: int) -> None:
         self.name, self.dtype = name, array.dtype
-        self.array, self._axis, self.chunk = array, sample_axis, chunk
+        self.array, self.sample_axis, self.chunk = array, sample_axis, chunk
         self.n_features = array.shape[1 - sample_axis]
         self.n_samples = array.shape[sample_axis]
 
@@ -60,7 +62,9 @@ class Source:
         return np.array(self._strip(start, stop), dtype=dtype, order="C")
 
     def _strip(self, start: int, stop: int) -> Array:
-        return np.asarray(self.array[:, start:stop] if self._axis else self.array[start:stop].T)
+        return np.asarray(
+            self.array[:, start:stop] if self.sample_axis else self.array[start:stop].T
+        )
 
 
 class ZarrSource(Source):
@@ -98,12 +102,14 @@ class ZarrSource(Source):
 
     def mark(self, reason: str) -> None:
         """Mark the array so that it is never taken for data again."""
-        zarr.open_array(self.array.store_path, mode="r+").update_attributes({MARK: reason})
+        store = LocalStore(self.array.store.root)  # the array itself may be open for reading only
+        array = zarr.open_array(store, path=self.array.path, mode="r+")
+        array.update_attributes({MARK: reason})
 
     def _keys(self, start: int, stop: int) -> Iterator[str]:
         ranges = [range(-(-s // c)) for s, c in zip(self.array.shape, self._grid, strict=True)]
-        c = self._grid[self._axis]
-        ranges[self._axis] = range(start // c, -(-stop // c))
+        c = self._grid[self.sample_axis]
+        ranges[self.sample_axis] = range(start // c, -(-stop // c))
         for place in product(*ranges):
             yield self.array.metadata.encode_chunk_key(place)
 
@@ -120,7 +126,7 @@ class DaskSource(Source):
         super().__init__(array, sample_axis, name, max(sizes))
 
     def _strip(self, start: int, stop: int) -> Array:
-        strip = self.array[:, start:stop] if self._axis else self.array[start:stop].T
+        strip = self.array[:, start:stop] if self.sample_axis else self.array[start:stop].T
         return np.asarray(strip.compute())
 
 
@@ -402,22 +408,45 @@ def intact_chunk_paths(path: Path) -> list[Path] | None:
 # ------------------------------------------------------------------------------------ results
 
 
-def open_output(
-    out: str | os.PathLike[str] | None, shape: tuple[int, int], sample_axis: int, step: int
-) -> Any:
-    """An array for scores: in memory, or a new Zarr array at `out` in chunks of `step` samples.
+@contextmanager
+def new_output(
+    path: str | os.PathLike[str],
+    shape: tuple[int, int],
+    chunks: tuple[int, int],
+    dtype: np.dtype[Any],
+) -> Iterator[Any]:
+    """A Zarr array to be written chunk by chunk, which is at `path` when the block is left.
 
-    `shape` is (p, N); transposed when samples are rows.
+    It is written aside and renamed, so that it is there whole or not at all. Compressed, with a
+    checksum in each chunk, so that damage is noticed when it is read. Chunks of zeros are stored
+    like any other: a chunk that is not there counts as lost.
     """
-    chunks = (shape[0], step)
-    if sample_axis == 0:
-        shape, chunks = shape[::-1], chunks[::-1]
-    if out is None:
-        return np.empty(shape)
-    path = Path(out).expanduser()
-    _refuse_existing(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return zarr.create_array(LocalStore(path), shape=shape, chunks=chunks, dtype=np.float64)
+    target = Path(path).expanduser().absolute()
+    refuse_existing(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.new")
+    try:
+        yield zarr.create_array(
+            LocalStore(aside),
+            shape=shape,
+            chunks=chunks,
+            dtype=dtype.newbyteorder("="),
+            compressors=ZstdCodec(level=3, checksum=True),
+            fill_value=0,
+            zarr_format=3,
+            config={"write_empty_chunks": True},
+        )
+        _fsync_tree(aside)
+        os.rename(aside, target)
+    except OSError as error:
+        raise ResourceError(f"cannot write {target}: {error}") from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def open_written(path: str | os.PathLike[str]) -> Any:
+    """The array that `new_output` left at `path`, for reading."""
+    return zarr.open_array(LocalStore(Path(path).expanduser(), read_only=True), mode="r")
 
 
 def write_group(
@@ -427,12 +456,17 @@ def write_group(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Write a Zarr group beside `path`, flush it to disk, and rename it into place."""
+    """Write a Zarr group beside `path`, flush it to disk, and rename it into place.
+
+    With `overwrite`, only a group of the same ``format`` is replaced.
+    """
     target = Path(path).expanduser().absolute()
     if not overwrite:
-        _refuse_existing(target)
-    elif os.path.lexists(target) and not _is_group(target):
-        raise OptionError(f"{target} exists and is not a Zarr group; it is not overwritten")
+        refuse_existing(target)
+    elif os.path.lexists(target) and _format_of(target) != attributes["format"]:
+        raise OptionError(
+            f"{target} exists and is not a result of streamsvd; it is not overwritten"
+        )
     json.dumps(attributes, allow_nan=False)  # zarr would write NaN, which is not JSON
     target.parent.mkdir(parents=True, exist_ok=True)
     tag = uuid.uuid4().hex[:8]
@@ -480,17 +514,18 @@ def read_group(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str
     return arrays, dict(group.attrs)
 
 
-def _refuse_existing(path: Path) -> None:
+def refuse_existing(path: Path) -> None:
+    """Refuse to overwrite what the user has."""
     if os.path.lexists(path):
         raise OptionError(f"{path} exists and is not overwritten; choose another path or remove it")
 
 
-def _is_group(path: Path) -> bool:
+def _format_of(path: Path) -> Any:
+    """The attribute ``format`` of a Zarr group, None of anything else."""
     try:
-        zarr.open_group(LocalStore(path, read_only=True), mode="r")
+        return zarr.open_group(LocalStore(path, read_only=True), mode="r").attrs.get("format")
     except (OSError, ValueError):
-        return False
-    return True
+        return None
 
 
 def _fsync_tree(root: Path) -> None:
@@ -501,29 +536,3 @@ def _fsync_tree(root: Path) -> None:
                 os.fsync(fd)
             finally:
                 os.close(fd)
-
-
-def create_output(
-    path: str | os.PathLike[str],
-    shape: tuple[int, int],
-    chunks: tuple[int, int],
-    dtype: np.dtype[Any],
-) -> Any:
-    """A new Zarr array at `path`, to be written chunk by chunk.
-
-    Compressed, with a checksum in each chunk, so that damage is noticed when it is read. Chunks of
-    zeros are stored like any other: a chunk that is not there counts as lost.
-    """
-    where = Path(path).expanduser()
-    _refuse_existing(where)
-    where.parent.mkdir(parents=True, exist_ok=True)
-    return zarr.create_array(
-        LocalStore(where),
-        shape=shape,
-        chunks=chunks,
-        dtype=dtype.newbyteorder("="),
-        compressors=ZstdCodec(level=3, checksum=True),
-        fill_value=0,
-        zarr_format=3,
-        config={"write_empty_chunks": True},
-    )

@@ -1,0 +1,684 @@
+"""The command line: the same as the API, errors of one line, nothing overwritten by mistake."""
+
+import inspect
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import click
+import numpy as np
+import pytest
+import zarr
+from click.testing import CliRunner
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+
+import streamsvd
+from streamsvd import SVDResult, options, sparse_svd
+from streamsvd.cli import in_our_words, main
+from streamsvd.convert import convert
+from streamsvd.demo import ASCII, BLOCKS, marks_for, pictures, table
+from streamsvd.store import new_output
+
+
+def run(*args, code=0, charset="utf-8"):
+    """Run the command; an exception that is not an exit fails the test."""
+    result = CliRunner(charset=charset).invoke(main, list(map(str, args)))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result
+
+
+def fails(*args, code=1):
+    """The one line on stderr of a command that fails."""
+    result = run(*args, code=code)
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+def subprocess_run(*args, **options):
+    command = [sys.executable, "-m", "streamsvd.cli", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
+
+
+def data(n=12, n_samples=60):
+    return np.random.default_rng(3).standard_normal((n, n_samples)) + np.arange(n)[:, None]
+
+
+def write(path, X, chunks=None):
+    with new_output(path, X.shape, chunks or (X.shape[0], 17), X.dtype) as array:
+        array[...] = X
+    return path
+
+
+@pytest.fixture
+def store(tmp_path):
+    return write(tmp_path / "x.zarr", data())
+
+
+@pytest.fixture
+def result(tmp_path, store):
+    path = tmp_path / "result.zarr"
+    sparse_svd(store, 3, n_transforms=20, center="features").save(path)
+    return path
+
+
+def snapshot(folder):
+    """Content and time of every file below a folder."""
+    return {
+        path: (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def same(a, b):
+    np.testing.assert_array_equal(a.pairs, b.pairs)
+    np.testing.assert_array_equal(a.components.toarray(), b.components.toarray())
+    np.testing.assert_array_equal(a.singular_values, b.singular_values)
+    assert a.settings == b.settings
+
+
+# --------------------------------------------------------------------------------------- fit
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ("--components 3", {}),
+        ("--components 2 --transforms 7", {"n_transforms": 7}),
+        ("--components 2 --transforms 0", {"n_transforms": 0}),
+        ("--components 2 --selection gain", {"selection": "gain"}),
+        (
+            "--components 2 --selection random --random-state 5",
+            {"selection": "random", "random_state": 5},
+        ),
+        ("--components 2 --sample-axis 0", {"sample_axis": 0}),
+        ("--components 2 --center features", {"center": "features"}),
+        (
+            "--components 2 --center samples --normalize samples",
+            {"center": "samples", "normalize": "samples"},
+        ),
+        ("--components 2 --dtype float32", {"dtype": "float32"}),
+        ("--components 2 --missing-chunks fill", {"missing_chunks": "fill"}),
+        ("--components 2 --threads 2", {"n_threads": 2}),
+        ("--components 2 --memory-limit 4GiB", {"memory_limit": "4GiB"}),
+        ("--components 2 --tol 0.3", {"tol": 0.3}),
+        ("--components 2 --reduction gram", {"reduction": "gram"}),
+        ("--components 2 --fill-penalty 0.5", {"fill_penalty": 0.5}),
+        ("--components 2 --max-fill 0.25", {"max_fill": 0.25}),
+        ("--components 2 --max-nonzeros 7", {"max_nonzeros": 7}),
+        ("--components 2 --pivot --refine", {"pivot": True, "refine": True}),
+    ],
+)
+def test_fit_is_that_of_the_api(tmp_path, store, args, kwargs):
+    run("fit", store, *args.split(), "--out", tmp_path / "r.zarr")
+    expected = sparse_svd(store, int(args.split()[1]), **kwargs)
+    same(SVDResult.load(tmp_path / "r.zarr"), expected)
+
+
+def test_fit_in_a_workspace_and_more_of_it(tmp_path, store):
+    fit = ("fit", store, "--components", 2, "--workspace", tmp_path / "work", "--quiet")
+    run(*fit, "--transforms", 5, "--out", tmp_path / "few.zarr")
+    assert "pass --resume" in fails(*fit, "--transforms", 9, "--out", tmp_path / "more.zarr")
+    run(*fit, "--transforms", 9, "--out", tmp_path / "more.zarr", "--resume")
+    same(SVDResult.load(tmp_path / "few.zarr"), sparse_svd(store, 2, n_transforms=5))
+    same(SVDResult.load(tmp_path / "more.zarr"), sparse_svd(store, 2, n_transforms=9))
+
+
+def test_fit_in_the_source_itself(tmp_path):
+    X = data()
+    array = zarr.create_array(
+        tmp_path / "x.zarr", shape=X.shape, chunks=(12, 20), dtype="f8", compressors=None
+    )
+    array[...] = X
+    run(
+        "fit", tmp_path / "x.zarr", "--components", 2, "--overwrite-x",
+        "--out", tmp_path / "r.zarr",
+    )  # fmt: skip
+    expected = sparse_svd(X, 2)
+    np.testing.assert_array_equal(SVDResult.load(tmp_path / "r.zarr").pairs, expected.pairs)
+    assert not np.array_equal(array[...], X)
+
+
+def test_summary(tmp_path, store):
+    out = run(
+        "fit", store, "--components", 3, "--transforms", 20, "--center", "features",
+        "--out", tmp_path / "r.zarr",
+    ).stdout  # fmt: skip
+    fitted = SVDResult.load(tmp_path / "r.zarr")
+    assert "12 features x 60 samples, worked on in float64\n" in out
+    assert re.search(r"components +3\n", out)
+    assert re.search(r"transforms +20; the fit stopped: as many as asked for\n", out)
+    assert re.search(rf"fill +{fitted.n_nonzeros} nonzeros, {fitted.fill:.2%}\n", out)
+    assert re.search(rf"singular values +{fitted.singular_values.sum():.6g} in sum\n", out)
+    assert f"{fitted.explained_variance_ratio.sum():.2%}\n" in out
+    assert re.search(r"time +\d+\.\d s\n", out)
+    assert re.search(rf"saved +{tmp_path}/r.zarr\n", out)
+
+
+def test_summary_of_a_converged_fit(tmp_path):
+    write(tmp_path / "x.zarr", np.diag([3.0, 2.0, 1.0]))
+    out = run("fit", tmp_path / "x.zarr", "--components", 1, "--out", tmp_path / "r.zarr").stdout
+    assert re.search(r"transforms +0; the fit stopped: no pair had a score above the toler", out)
+
+
+def test_note_on_the_orientation(tmp_path):
+    write(tmp_path / "x.zarr", data(60, 12))
+    fit = ("fit", tmp_path / "x.zarr", "--components", 2, "--transforms", 3)
+    note = run(*fit, "--out", tmp_path / "a.zarr").stderr
+    assert "60 features are more than 12 samples" in note
+    assert "pass --sample-axis 0" in note
+    assert run(*fit, "--sample-axis", 0, "--out", tmp_path / "b.zarr").stderr == ""
+
+
+def test_results_are_not_overwritten(store, result):
+    before = snapshot(result)
+    line = fails("fit", store, "--components", 2, "--out", result)
+    assert line == f"Error: {result} exists; pass --overwrite, or choose another path for --out"
+    assert snapshot(result) == before
+    run("fit", store, "--components", 2, "--out", result, "--overwrite")
+    assert SVDResult.load(result).n_components == 2
+
+
+@pytest.mark.parametrize("what", ["group", "array", "file", "folder"])
+def test_what_is_no_result_is_never_overwritten(tmp_path, what):
+    group = zarr.create_group(tmp_path / "group.zarr")
+    group.create_array("x", data=data())
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    out = {"group": "group.zarr", "array": "group.zarr/x"}.get(what, what)
+    before = snapshot(tmp_path)
+    line = fails(
+        "fit", tmp_path / "group.zarr/x", "--components", 2, "--out", tmp_path / out, "--overwrite"
+    )
+    assert line.endswith("is not a result of streamsvd and is not overwritten")
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("out", ["result.zarr", "file", "file/below"])
+def test_out_is_checked_before_any_work(tmp_path, store, result, monkeypatch, out):
+    monkeypatch.setattr(streamsvd, "sparse_svd", lambda *_, **__: pytest.fail("has begun"))
+    (tmp_path / "file").write_text("mine")
+    assert fails("fit", store, "--components", 2, "--out", tmp_path / out).startswith("Error: ")
+
+
+def test_folder_of_out_is_made(tmp_path, store):
+    out = tmp_path / "new" / "deep" / "r.zarr"
+    run("fit", store, "--components", 1, "--transforms", 2, "--out", out)
+    assert SVDResult.load(out).n_components == 1
+
+
+# -------------------------------------------------------------------- the options of the API
+
+
+def cli_options(command):
+    return {
+        param.name: param
+        for param in main.commands[command].params
+        if isinstance(param, click.Option)
+    }
+
+
+MINIMAL = {
+    "fit": "x --components 1 --out r",
+    "transform": "r x --out s",
+    "accuracy": "r x",
+    "convert": "x.npy x.zarr",
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "function", "not_in_cli", "only_in_cli"),
+    [
+        ("fit", sparse_svd, {"X"}, {"out", "overwrite"}),
+        ("transform", SVDResult.transform, {"self", "X"}, set()),
+        ("accuracy", SVDResult.accuracy, {"self", "X"}, set()),
+        ("convert", convert, {"source", "out"}, set()),
+    ],
+)
+def test_every_option_of_the_api_with_its_default(command, function, not_in_cli, only_in_cli):
+    ours = cli_options(command)
+    theirs = inspect.signature(function).parameters
+    assert ours.keys() - only_in_cli == theirs.keys() - not_in_cli
+    values = main.commands[command].make_context(command, MINIMAL[command].split()).params
+    for name in ours.keys() - only_in_cli - {"out", "n_components"}:
+        assert values[name] == theirs[name].default, name
+
+
+@pytest.mark.parametrize("command", main.commands)
+def test_help_names_every_option_and_default(command):
+    assert "Usage: " in run(command, "--help").stdout
+    for name, option in cli_options(command).items():
+        assert option.help, name
+        flag, text = option.get_help_record(
+            click.Context(main.commands[command], show_default=True)
+        )
+        assert flag.startswith(option.opts[0])
+        assert option.is_flag or name == "key" or "[default: " in text or "[required]" in text
+
+
+def test_choices_are_those_of_the_api():
+    fit = cli_options("fit")
+    assert tuple(fit["selection"].type.choices) == options.SELECTIONS
+    assert tuple(fit["dtype"].type.choices) == options.DTYPES
+    assert (None, *fit["reduction"].type.choices) == options.REDUCTIONS
+    for name in ("center", "normalize"):
+        assert (None, *fit[name].type.choices) == options.AXES
+
+
+@pytest.mark.parametrize(("flag", "progress"), [((), None), (("--quiet",), False)])
+def test_quiet(store, monkeypatch, flag, progress):
+    calls = []
+    monkeypatch.setattr(
+        streamsvd, "sparse_svd", lambda *_, **kwargs: calls.append(kwargs) or sys.exit(7)
+    )
+    run("fit", store, "--components", 1, "--out", store.parent / "r.zarr", *flag, code=7)
+    assert calls[0]["progress"] is progress
+
+
+# ------------------------------------------------------------- info, transform and accuracy
+
+
+def test_info(result):
+    fitted = SVDResult.load(result)
+    out = run("info", result).stdout
+    assert "12 features x 60 samples" in out
+    assert re.search(r"^center +features$", out, re.MULTILINE)
+    assert re.search(r"^selection +nuclear$", out, re.MULTILINE)
+    ratios = fitted.explained_variance_ratio
+    for k in range(3):
+        cells = [
+            str(k + 1),
+            f"{fitted.singular_values[k]:.6g}",
+            str(fitted.components[[k]].nnz),
+            f"{ratios[k]:.2%}",
+            f"{ratios[: k + 1].sum():.2%}",
+        ]
+        assert cells in [line.split() for line in out.splitlines()]
+    history = fitted.history
+    for k in (1, 2, 4, 8, 16, 20):
+        cells = [str(k), f"{history.trace[k - 1]:.6g}", f"{history.fill[k - 1]:.2%}"]
+        assert cells in [line.split() for line in out.splitlines()]
+
+
+def test_info_of_reduced_and_refined_results(tmp_path, store):
+    sparse_svd(store, 3, n_transforms=20, reduction="gram", refine=True).save(tmp_path / "r.zarr")
+    fitted = SVDResult.load(tmp_path / "r.zarr")
+    out = run("info", tmp_path / "r.zarr").stdout
+    assert f"{fitted.explained_variance_ratio.sum():.2%}\n" in out
+    assert re.search(r"^reduction +gram$", out, re.MULTILINE)
+    out = run("accuracy", tmp_path / "r.zarr", store).stdout
+    assert re.search(r"^accuracy +not known$", out, re.MULTILINE)
+
+
+def test_info_of_results_along_the_path(tmp_path, result):
+    fitted = SVDResult.load(result)
+    for k in (0, 1, 5):
+        fitted.at(k).save(tmp_path / f"{k}.zarr")
+        out = run("info", tmp_path / f"{k}.zarr").stdout
+        assert re.search(rf"^transforms +{k};", out, re.MULTILINE)
+        assert re.search(r"^explained variance +-$", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("axis", "args"), [(1, ()), (0, ("--sample-axis", "0"))])
+def test_transform(tmp_path, result, axis, args):
+    X = data(n_samples=31)
+    write(tmp_path / "new.zarr", X if axis else X.T.copy(), (4, 4))
+    out = run("transform", result, tmp_path / "new.zarr", "--out", tmp_path / "s.zarr", *args)
+    expected = SVDResult.load(result).transform(X)
+    scores = zarr.open_array(tmp_path / "s.zarr", mode="r")
+    np.testing.assert_array_equal(scores[...], expected if axis else expected.T)
+    shape = "3 x 31" if axis else "31 x 3"
+    assert out.stdout == f"saved {tmp_path}/s.zarr: {shape}, float64\n"
+
+
+def test_transform_refuses_an_existing_path(tmp_path, store, result):
+    before = snapshot(tmp_path)
+    assert "exists" in fails("transform", result, store, "--out", store)
+    assert snapshot(tmp_path) == before
+
+
+def test_accuracy(store, result):
+    measured = SVDResult.load(result).accuracy(store)
+    lines = run("accuracy", result, store).stdout.splitlines()
+    found = dict(re.split(r"  +", line, maxsplit=1) for line in lines)
+    assert found == {
+        "accuracy": f"{measured.accuracy:.6g}",
+        "captured variance": f"{measured.captured_variance:.6g}",
+        "captured of best": f"{measured.captured_of_best:.6g}",
+        "orthogonality error": f"{measured.orthogonality_error:.6g}",
+        "true singular values": " ".join(f"{s:.6g}" for s in measured.true_singular_values),
+    }
+
+
+def test_accuracy_without_the_singular_values(store, result):
+    out = run("accuracy", result, store, "--gram-limit", "1kB").stdout
+    assert re.search(r"true singular values +not known\n", out)
+    assert re.search(r"captured variance +0\.", out)
+
+
+def test_missing_chunks(tmp_path, store, result):
+    (store / "c" / "0" / "1").unlink()
+    for args in (
+        ("fit", store, "--components", 2, "--transforms", 3, "--out", tmp_path / "r.zarr"),
+        ("transform", result, store, "--out", tmp_path / "s.zarr"),
+        ("accuracy", result, store),
+    ):
+        assert "pass --missing-chunks fill if they were left out on purpose" in fails(*args)
+        run(*args, "--missing-chunks", "fill")
+
+
+# ----------------------------------------------------------------------------------- convert
+
+
+def test_convert_and_fit(tmp_path):
+    X = data()
+    np.savez(tmp_path / "x.npz", a=X.T, b=X)
+    out = run(
+        "convert", tmp_path / "x.npz", tmp_path / "x.zarr", "--key", "a", "--dtype", "float32",
+        "--chunk-bytes", "1kB",
+    ).stdout  # fmt: skip
+    assert f"saved {tmp_path}/x.zarr: 60 x 12, float32, in chunks of 20 x 12\n" in out
+    assert "samples are on axis 0 (the longer one)\n" in out
+    assert f"streamsvd fit {tmp_path}/x.zarr --sample-axis 0" in out
+    run(
+        "fit", tmp_path / "x.zarr", "--components", 2, "--sample-axis", 0,
+        "--out", tmp_path / "r.zarr",
+    )  # fmt: skip
+    expected = sparse_svd(X.astype("float32"), 2)
+    np.testing.assert_array_equal(SVDResult.load(tmp_path / "r.zarr").pairs, expected.pairs)
+
+
+@pytest.mark.parametrize(
+    ("text", "args"),
+    [
+        ("1,2,3\n4,5,6\n", ()),
+        ("1\t2\t3\n4\t5\t6\n", ("--delimiter", r"\t")),
+        ("1;2;3\n4;5;6\n", ("--delimiter", ";")),
+        ("7,8\n1,2,3\n4,5,6\n", ("--skip-lines", "1")),
+    ],
+)
+def test_convert_text(tmp_path, text, args):
+    (tmp_path / "x.csv").write_text(text)
+    out = run("convert", tmp_path / "x.csv", tmp_path / "x.zarr", "--sample-axis", 1, *args).stdout
+    assert "samples are on axis 1\n" in out
+    assert zarr.open_array(tmp_path / "x.zarr", mode="r")[...].tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_convert_errors(tmp_path):
+    np.savez(tmp_path / "x.npz", a=data(), b=data())
+    (tmp_path / "x.csv").write_text("1,2\nx,3\n")
+    line = fails("convert", tmp_path / "x.npz", tmp_path / "x.zarr")
+    assert line.endswith("x.npz holds 2 matrices; pass --key with one of: a, b")
+    line = fails("convert", tmp_path / "x.csv", tmp_path / "x.zarr")
+    assert "x.csv, line 2: 'x' is not a number" in line
+    assert "--skip-lines" in line
+    (tmp_path / "out").write_text("mine")
+    assert "exists" in fails("convert", tmp_path / "x.npz", tmp_path / "out", "--key", "a")
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+# ------------------------------------------------------------------------------------ errors
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ("fit {x} --components 0 --out {new}", "--components must be an integer of at least 1"),
+        ("fit {x} --components 13 --out {new}", "--components 13 exceeds min(n_features"),
+        ("fit {x} --components 2 --transforms -1 --out {new}", "--transforms must be an integer"),
+        ("fit {x} --components 2 --threads 0 --out {new}", "--threads must be an integer"),
+        ("fit {x} --components 2 --memory-limit x --out {new}", "--memory-limit must be a number"),
+        ("fit {x} --components 2 --tol -1 --out {new}", "tol must be a number of at least 0"),
+        ("fit {x} --components 2 --random-state -1 --out {new}", "--random-state must be an int"),
+        ("fit {x} --components 2 --workspace {x} --out {new}", "workspace"),
+        ("fit {x} --components 2 --resume --out {new}", "--resume needs the --workspace of"),
+        ("fit {absent} --components 2 --out {new}", "no Zarr array at {absent}: no such path"),
+        ("fit {file} --components 2 --out {new}", "is a file, not a Zarr store; see `streamsvd c"),
+        ("fit {r} --components 2 --out {new}", "is a Zarr group; name one of its arrays: "),
+        ("info {absent}", "no Zarr group at {absent}"),
+        ("info {x}", "{x}"),
+        ("info {file}", "{file}"),
+        ("transform {absent} {x} --out {new}", "no Zarr group at {absent}"),
+        ("transform {r} {absent} --out {new}", "no Zarr array at {absent}"),
+        ("transform {r} {x} --sample-axis 0 --out {new}", "has 60 features, the fit had 12"),
+        ("accuracy {r} {absent}", "no Zarr array at {absent}"),
+        ("accuracy {r} {x} --gram-limit x", "--gram-limit must be a number of bytes"),
+        ("convert {absent} {new}", "cannot convert {absent}"),
+        ("convert {x} {new}", "cannot convert {x}"),
+        ("demo --out {file}", "{file}"),
+    ],
+)
+def test_errors_take_one_line(tmp_path, store, result, args, message):
+    paths = {
+        "x": store,
+        "r": result,
+        "new": tmp_path / "new",
+        "absent": tmp_path / "absent",
+        "file": tmp_path / "file",
+    }
+    paths["file"].write_text("mine")
+    line = fails(*args.format(**paths).split())
+    assert line.startswith("Error: ")
+    assert message.format(**paths) in line
+    assert not paths["new"].exists()
+    assert paths["file"].read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        "fit",
+        "fit x --out r",
+        "fit x --components 2",
+        "fit x --components two --out r",
+        "fit x --components 2 --out r --center rows",
+        "fit x --components 2 --out r --sample-axis 2",
+        "fit x --components 2 --out r --dtype int8",
+        "fit x --components 2 --out r --no-such-option",
+        "transform r x",
+        "convert x.npy",
+        "info",
+        "nonsense",
+    ],
+)
+def test_usage_errors(args):
+    result = run(*args.split(), code=2)
+    assert "Usage: " in result.stderr
+    assert "Error: " in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("raised", "line"),
+    [
+        (MemoryError(), "Error: out of memory"),
+        (MemoryError("Unable to allocate 3 TiB"), "Error: Unable to allocate 3 TiB"),
+        (OSError(28, "No space left on device"), "Error: [Errno 28] No space left on device"),
+        (streamsvd.ResourceError("two\nlines"), "Error: two lines"),
+    ],
+)
+def test_failures_on_the_way(tmp_path, store, monkeypatch, raised, line):
+    def fail(*_, **__):
+        raise raised
+
+    monkeypatch.setattr(streamsvd, "sparse_svd", fail)
+    assert fails("fit", store, "--components", 1, "--out", tmp_path / "r.zarr") == line
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("n_components=5 exceeds 4", "--components 5 exceeds 4"),
+        ('pass missing_chunks="fill" if', "pass --missing-chunks fill if"),
+        ("pass resume=True to go on", "pass --resume to go on"),
+        ("or pass workspace= on another disk", "or pass --workspace on another disk"),
+        ("memory_limit is 1 MiB; sample_axis too", "--memory-limit is 1 MiB; --sample-axis too"),
+        ("the key of the workspace, /tmp/tol=1/out", "the key of the workspace, /tmp/tol=1/out"),
+        ("min(n_features, n_samples)=4", "min(n_features, n_samples)=4"),
+    ],
+)
+def test_messages_speak_of_the_options_here(message, expected):
+    assert in_our_words(message) == expected
+
+
+# --------------------------------------------------------------------------- real processes
+
+
+def test_interrupt_is_one_line(tmp_path, store, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(streamsvd, "sparse_svd", interrupt)
+    fit = ("fit", store, "--components", 1, "--out", tmp_path / "r.zarr")
+    assert fails(*fit, code=130) == "Interrupted."
+
+
+def test_interrupted_fit_tells_how_to_go_on(tmp_path, store):
+    fit = (
+        "fit", store, "--components", 2, "--selection", "random", "--random-state", 1, "--quiet",
+    )  # fmt: skip
+    run(*fit, "--transforms", 5, "--out", tmp_path / "warm.zarr")  # compiled from here on
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    line = fails(
+        *fit, "--transforms", 2_000_000, "--workspace", tmp_path / "work",
+        "--out", tmp_path / "r.zarr", code=130,
+    )  # fmt: skip
+    timer.join()
+    assert re.match(r"stopped after \d+ of 2000000 transforms; go on with .* --resume", line)
+    assert not (tmp_path / "r.zarr").exists()
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_process(tmp_path, store):
+    command = [
+        sys.executable, "-m", "streamsvd.cli", "fit", store, "--components", "1",
+        "--workspace", tmp_path / "work", "--transforms", "3000000", "--selection", "random",
+        "--random-state", "1", "--out", tmp_path / "r.zarr",
+    ]  # fmt: skip
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        log, began = tmp_path / "work" / "log", time.monotonic()
+        while not (log.exists() and log.stat().st_size):  # now it makes transforms
+            assert process.poll() is None
+            assert time.monotonic() - began < 120
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (130, "")
+    assert re.fullmatch(r"stopped after \d+ of 3000000 transforms; go on .* --resume .*\n", err)
+    assert not (tmp_path / "r.zarr").exists()
+
+
+def test_in_a_process(tmp_path, result):
+    done = subprocess_run("--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"streamsvd, version {streamsvd.__version__}\n"
+    done = subprocess_run("info", result)
+    assert (done.returncode, done.stdout, done.stderr) == (0, run("info", result).stdout, "")
+    done = subprocess_run("info", tmp_path / "absent")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"Error: no Zarr group at {tmp_path}/absent\n"
+
+
+def test_output_into_a_closed_pipe(result):
+    command = f"{sys.executable} -m streamsvd.cli info {result} | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help(flag):
+    out = run(flag).stdout
+    for command in ("fit", "info", "transform", "accuracy", "convert", "demo"):
+        assert re.search(rf"^  {command} ", out, re.MULTILINE)
+
+
+# -------------------------------------------------------------------------------------- demo
+
+
+@pytest.fixture(scope="module")
+def demo_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo")
+    return folder, run("demo", "--out", folder, "--quiet").stdout
+
+
+def test_demo_says_what_was_measured(demo_run):
+    folder, out = demo_run
+    X = load_digits().data.T
+    array = zarr.open_array(folder / "digits.zarr", mode="r")
+    np.testing.assert_array_equal(array[...], X)
+    assert array.nchunks == 4
+    fitted = SVDResult.load(folder / "result.zarr")
+    captured = fitted.explained_variance_ratio.sum()
+    best = PCA(fitted.n_components).fit(X.T).explained_variance_ratio_.sum()
+    assert re.search(rf"captured by the sparse components +{captured:.1%}\n", out)
+    assert re.search(rf"by the first 8 of PCA, .* +{best:.1%}\n", out)
+    assert re.search(rf"share of what PCA captures +{captured / best:.1%}\n", out)
+    assert re.search(rf"exactly zero +{1 - fitted.fill:.1%}\n", out)
+    assert f"streamsvd info {folder / 'result.zarr'}" in out
+    assert captured / best > 0.95
+    assert fitted.fill <= 0.25
+    for line in run("info", folder / "result.zarr").stdout.splitlines():
+        assert line in out or not re.match(r" +\d+ +[\d.]+ +\d+ ", line)  # the same table
+
+
+def test_demo_fits_on_the_terminal(demo_run):
+    lines = demo_run[1].splitlines()
+    assert max(len(line) for line in lines if "digits.zarr" not in line) <= 80
+    assert sum("█" in line for line in lines) > 10
+
+
+def test_demo_leaves_nothing_and_works_in_ascii(temporary):
+    out = run("demo", "--quiet", charset="ascii").stdout
+    assert os.listdir(temporary) == []
+    assert out.isascii()
+    assert "@@" in out
+
+
+def test_demo_refuses_a_folder_with_another_demo(demo_run):
+    folder, _ = demo_run
+    before = snapshot(folder)
+    result = run("demo", "--out", folder, code=1)
+    assert re.match(r"Error: .*digits\.zarr exists", result.stderr)
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("encoding", "marks"),
+    [
+        ("utf-8", BLOCKS),
+        ("UTF-16", BLOCKS),
+        ("ascii", ASCII),
+        ("latin-1", ASCII),
+        ("cp437", ASCII),
+        ("no-such", ASCII),
+        (None, ASCII),
+    ],
+)
+def test_marks_are_those_the_encoding_has(encoding, marks):
+    assert marks_for(encoding) is marks
+
+
+def test_picture():
+    row = np.array([[0.0, 4.0, 1.0, -1e-9, -4.0, 2.0, -2.0, 0.0, 3.9]])
+    assert list(pictures(row, 3, ASCII)) == [" .@@ +", " -%%++", "-- .@@", ""]
+    many = list(pictures(np.repeat(row, 5, axis=0), 3, BLOCKS))
+    assert len(many) == 8
+    assert many[0] == "   ".join([" ·██░░"] * 4)
+    assert many[4] == " ·██░░"
+
+
+def test_table():
+    assert table(("a", "long"), [("123", "4"), ("5", "6")]) == [
+        "  a  long",
+        "123     4",
+        "  5     6",
+    ]
