@@ -150,8 +150,8 @@ fit_options = [
     missing_chunks_option,
     option(
         "--workspace",
-        "New or empty folder for a working store as large as the data, and for what is needed to go "
-        "on with a run that was stopped. [default: a temporary one if memory does not suffice]",
+        "New or empty folder for a working store as large as the data, and for what is needed to "
+        "go on with a run that was stopped. [default: a temporary one if memory does not suffice]",
         "DIR",
     ),
     option("--resume", "Go on with the run in --workspace, if there is one.", is_flag=True),

@@ -7,23 +7,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamsvd import kernels
+from streamsvd.assembly import make_coordinator, make_partitions, pivot_order, row_energies
 from streamsvd.checkpoint import Workspace
-from streamsvd.coordinator import Coordinator
 from streamsvd.errors import OptionError
 from streamsvd.executor import Executor, SerialExecutor, ThreadExecutor
 from streamsvd.gram import gram_matrix
-from streamsvd.ingest import Moments, Preprocessing, ingest
+from streamsvd.ingest import Preprocessing, ingest
 from streamsvd.interrupts import StopRequest, raise_for, stop_requests
 from streamsvd.kernels import Array
 from streamsvd.options import Options, Progress, working_dtype, workspace_path
-from streamsvd.partition import Partition
 from streamsvd.plan import Plan, make_gram_plan, make_plan
 from streamsvd.progress import progress_bar
 from streamsvd.replay import replay
@@ -41,19 +38,12 @@ from streamsvd.supports import Supports
 from streamsvd.system import check_free_disk, free_memory, n_cpus, page_cache
 from streamsvd.transforms import TransformLog
 from streamsvd.version import __version__
-from streamsvd.working import PagePrefetch, WorkingMatrix, reserve_files
+from streamsvd.working import WorkingMatrix, reserve_files
 
 logger = logging.getLogger("streamsvd")
 
 CHECKPOINT_SECONDS = 5.0
 """How much work a killed run may lose."""
-
-SELECTION_CODES = {
-    "nuclear": kernels.NUCLEAR,
-    "gain": kernels.GAIN,
-    "kogbetliantz": kernels.KOGBETLIANTZ,
-    "random": kernels.NUCLEAR,
-}
 
 
 def fit(x: Any, options: Options, progress: Progress) -> SVDResult:
@@ -74,46 +64,44 @@ def fit(x: Any, options: Options, progress: Progress) -> SVDResult:
 def plan_fit(source: Source, options: Options) -> Plan:
     """What the fit of `source` will take; refuses one that cannot be done."""
     dtype = working_dtype(source.dtype, options.dtype)
-    is_zarr = isinstance(source, ZarrSource)
+    sizes = {
+        "n_features": source.n_features,
+        "n_samples": source.n_samples,
+        "n_components": options.n_components,
+        "source_chunk": source.chunk,
+        "source_itemsize": source.dtype.itemsize,
+        "memory_limit": options.memory_bytes or free_memory() // 2,
+    }
     width = None
+    if isinstance(source, ZarrSource):
+        place = "either" if options.workspace is None else "disk"
+    elif options.workspace is not None:
+        raise OptionError("workspace= is for sources in Zarr arrays; write the data to one first")
+    else:
+        place = "memory" if isinstance(source.array, np.ndarray) else "either"
     if options.overwrite_x:
-        if is_zarr:
+        place = "given"
+        if isinstance(source, ZarrSource):
             raw_chunk_paths(source.array, dtype)
             width = source.array.chunks[1]
         else:
             _check_own_memory(source.array, dtype)
-    if options.workspace is not None and not is_zarr:
-        raise OptionError("workspace= is for Zarr sources; arrays are worked on in memory")
-    if options.reduction == "gram":
-        return make_gram_plan(
-            n_features=source.n_features,
-            n_samples=source.n_samples,
-            n_components=options.n_components,
-            source_chunk=source.chunk,
-            source_itemsize=source.dtype.itemsize,
-            memory_limit=options.memory_bytes or free_memory() // 2,
-        )
+    if options.refine or options.reduction == "gram":
+        reduced = make_gram_plan(**sizes)
+        if options.reduction == "gram":
+            return reduced
     return make_plan(
-        n_features=source.n_features,
-        n_samples=source.n_samples,
-        n_components=options.n_components,
+        **sizes,
         n_transforms=options.transforms_for(source.n_features),
         itemsize=dtype.itemsize,
-        source_chunk=source.chunk,
-        source_itemsize=source.dtype.itemsize,
-        memory_limit=options.memory_bytes or free_memory() // 2,
-        place="given"
-        if options.overwrite_x
-        else "disk"
-        if options.workspace is not None
-        else "either"
-        if is_zarr
-        else "memory",
+        place=place,
         width=width,
     )
 
 
-def _check_own_memory(x: Array, dtype: np.dtype[Any]) -> None:
+def _check_own_memory(x: Any, dtype: np.dtype[Any]) -> None:
+    if not isinstance(x, np.ndarray):
+        raise OptionError("overwrite_x=True is for NumPy arrays and local Zarr arrays")
     if x.dtype != dtype or not x.flags.c_contiguous or not x.flags.writeable:
         raise OptionError(
             f"overwrite_x=True needs a writeable C-contiguous {dtype} array with samples as "
@@ -172,10 +160,11 @@ class _Run:
         stopped = "n_transforms"
         if len(self.log) < self.n_transforms:
             stopped = self._rotate(working, ingested)
+        if len(self.log) or not self.keeps:
             self._finish(working, ingested)
         if self.stop.signal is not None:
             self._leave(self.stop.signal)
-        energies = working.diagonal()[:p] if self.reduces else _row_energies(working, p)
+        energies = working.diagonal()[:p] if self.reduces else row_energies(working, p)
         result = SVDResult(
             log=self.log,
             n_transforms=min(self.n_transforms, len(self.log)),
@@ -313,12 +302,11 @@ class _Run:
             n = working.n_features
             supports = Supports(p, n, options.fill_penalty, self.budget or p * n)
             supports.replay(log)
-        coordinator = _coordinator(
-            working, p, SELECTION_CODES[options.score], supports, self.reduces
-        )
+        coordinator = make_coordinator(working, p, options.score, supports, self.reduces)
         if self.plan.hold_rows:
             working.hold_rows(p)
-        partitions = self._partitions(working)
+        reads_disk = bool(working.maps) and self.plan.disk > page_cache()
+        partitions = make_partitions(working, p, options.n_threads or 1, reads_disk)
         executor: Executor
         executor = ThreadExecutor(partitions) if len(partitions) > 1 else SerialExecutor(partitions)
         picks = None
@@ -345,26 +333,6 @@ class _Run:
             executor.close()
             working.release_rows()
             working.write(0, np.ascontiguousarray(coordinator.left.T))
-
-    def _partitions(self, working: WorkingMatrix) -> list[Partition]:
-        """The blocks, in as many runs as there are threads with something to do."""
-        blocks, p = working.blocks, self.options.n_components
-        reads_disk = bool(working.maps) and self.plan.disk > page_cache()
-        count = min(self.options.n_threads or 1, len(blocks))
-        bounds = np.linspace(0, len(blocks), count + 1).astype(int).tolist()
-        partitions = []
-        for a, b in pairwise(bounds):
-            prefetch = None
-            if reads_disk:
-                held = p if working.tops else 0
-                row_bytes = working.width * working.dtype.itemsize
-                prefetch = PagePrefetch(
-                    working.maps[a:b], row_bytes, working.n_features, held, working.dtype.itemsize
-                )
-            start, stop = a * working.width, min(b * working.width, working.n_samples)
-            tops = working.tops[a:b] if working.tops else None
-            partitions.append(Partition(blocks[a:b], start, stop, p, tops, prefetch))
-        return partitions
 
     def _keeper(self, advance: Callable[[int], None]) -> Callable[[], bool]:
         """What is done after each transform: progress, and a checkpoint when it is time."""
@@ -418,38 +386,3 @@ class _Run:
             "n_samples": source.n_samples,
             "source": source.fingerprint() if isinstance(source, ZarrSource) else None,
         }
-
-
-def _coordinator(
-    working: WorkingMatrix, p: int, selection: int, supports: Supports | None, symmetric: bool
-) -> Coordinator:
-    n, n_samples = working.n_features, working.n_samples
-    shared = min(n, n_samples)
-    head = np.zeros((p, n), dtype=working.dtype)
-    head[:, :shared] = working.rows(p, shared)
-    diag = np.zeros(n, dtype=working.dtype)
-    diag[:shared] = working.diagonal()
-    left = np.array(working.columns(p).T, order="C")
-    return Coordinator(left, head, diag, n_samples, selection, supports, symmetric)
-
-
-def pivot_order(energies: Array, p: int) -> Array:
-    """The features with the `p` rows of largest energy exchanged into the first `p` places.
-
-    By decreasing energy, ties to the lowest feature; ``order[r]`` is the feature in place r.
-    """
-    order = np.arange(len(energies))
-    place = np.arange(len(energies))
-    for i, feature in enumerate(np.argsort(-energies, kind="stable")[:p]):
-        j, other = place[feature], order[i]
-        order[i], order[j] = feature, other
-        place[feature], place[other] = i, j
-    return order
-
-
-def _row_energies(working: WorkingMatrix, p: int) -> Array:
-    """Sums of squares of the first `p` rows, (p,)."""
-    moments = Moments(np.zeros(p))
-    for start, stop, block in working:
-        moments.add(start, block[:p], stop - start)
-    return moments.totals()[1]

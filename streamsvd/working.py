@@ -202,22 +202,23 @@ class PagePrefetch:
     ----------
     maps : sequence of mmap
         One for each block.
-    row_bytes : int
-        Bytes of a row of a block.
-    n_features, n_skipped : int
-        Rows in a block, and how many of the first are held elsewhere.
+    width, n_features : int
+        Columns and rows of a block.
+    n_skipped : int
+        How many of the first rows are held elsewhere.
     itemsize : int
+        Bytes of a number.
     """
 
     def __init__(
         self,
         maps: Sequence[mmap.mmap],
-        row_bytes: int,
+        width: int,
         n_features: int,
         n_skipped: int,
         itemsize: int,
     ) -> None:
-        self._maps, self._row_bytes, self._itemsize = maps, row_bytes, itemsize
+        self._maps, self._row_bytes, self._itemsize = maps, width * itemsize, itemsize
         self._rows = range(n_skipped, n_features)
 
     def row(self, i: int) -> None:

@@ -1,0 +1,85 @@
+"""From a working matrix to the parts of the solver: coordinator and partitions."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from streamsvd import kernels
+from streamsvd.coordinator import Coordinator
+from streamsvd.ingest import Moments
+from streamsvd.kernels import Array
+from streamsvd.partition import Partition
+from streamsvd.supports import Supports
+from streamsvd.working import PagePrefetch, WorkingMatrix
+
+SELECTION_CODES = {
+    "nuclear": kernels.NUCLEAR,
+    "gain": kernels.GAIN,
+    "kogbetliantz": kernels.KOGBETLIANTZ,
+    "random": kernels.NUCLEAR,
+}
+
+
+def make_coordinator(
+    working: WorkingMatrix,
+    n_components: int,
+    selection: str,
+    supports: Supports | None = None,
+    symmetric: bool = False,
+) -> Coordinator:
+    """The coordinator of a working matrix, with copies of what it holds."""
+    n, n_samples, p = working.n_features, working.n_samples, n_components
+    shared = min(n, n_samples)
+    head = np.zeros((p, n), dtype=working.dtype)
+    head[:, :shared] = working.rows(p, shared)
+    diag = np.zeros(n, dtype=working.dtype)
+    diag[:shared] = working.diagonal()
+    left = np.array(working.columns(p).T, order="C")
+    code = SELECTION_CODES[selection]
+    return Coordinator(left, head, diag, n_samples, code, supports, symmetric)
+
+
+def make_partitions(
+    working: WorkingMatrix, n_components: int, count: int, prefetches: bool
+) -> list[Partition]:
+    """The blocks of a working matrix in `count` runs, or one for each block if those are fewer.
+
+    With `prefetches`, pages of mapped blocks are asked for ahead of each move.
+    """
+    blocks, p = working.blocks, n_components
+    count = min(count, len(blocks))
+    bounds = np.linspace(0, len(blocks), count + 1).astype(int).tolist()
+    partitions = []
+    for a, b in pairwise(bounds):
+        prefetch = None
+        if prefetches:
+            held = p if working.tops else 0
+            prefetch = PagePrefetch(
+                working.maps[a:b], working.width, working.n_features, held, working.dtype.itemsize
+            )
+        start, stop = a * working.width, min(b * working.width, working.n_samples)
+        tops = working.tops[a:b] if working.tops else None
+        partitions.append(Partition(blocks[a:b], start, stop, p, tops, prefetch))
+    return partitions
+
+
+def pivot_order(energies: Array, p: int) -> Array:
+    """The features with the `p` rows of largest energy exchanged into the first `p` places.
+
+    By decreasing energy, ties to the lowest feature; ``order[r]`` is the feature in place r.
+    """
+    order = np.arange(len(energies))
+    place = np.arange(len(energies))
+    for i, feature in enumerate(np.argsort(-energies, kind="stable")[:p]):
+        j, other = place[feature], order[i]
+        order[i], order[j] = feature, other
+        place[feature], place[other] = i, j
+    return order
+
+
+def row_energies(working: WorkingMatrix, p: int) -> Array:
+    """Sums of squares of the first `p` rows, (p,)."""
+    moments = Moments(np.zeros(p))
+    for start, stop, block in working:
+        moments.add(start, block[:p], stop - start)
+    return moments.totals()[1]
