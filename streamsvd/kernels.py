@@ -49,6 +49,22 @@ def _half_angle(x: float, y: float) -> tuple[float, float]:
 
 
 @jit
+def _unit(x: float, y: float) -> tuple[float, float, float]:
+    """``(x / r, y / r, r)`` with ``r = hypot(x, y)``; ``(1, 0, 0)`` for the zero vector.
+
+    Squares of what rounding leaves behind can vanish, hence the division by the larger entry
+    first where both are small; large data are refused at ingest.
+    """
+    size = max(abs(x), abs(y))
+    if size == 0.0:
+        return 1.0, 0.0, 0.0
+    scale = size if size < 1e-100 else 1.0
+    x, y = x / scale, y / scale
+    r = np.sqrt(x * x + y * y)
+    return x / r, y / r, r * scale
+
+
+@jit
 def svd_2x2(a: float, b: float, c: float, d: float, left: Array, right: Array) -> None:
     """SVD of ``[[a, b], [c, d]] = left @ diag(s1, s2) @ right.T`` with ``s1 >= s2 >= 0``.
 
@@ -57,18 +73,10 @@ def svd_2x2(a: float, b: float, c: float, d: float, left: Array, right: Array) -
     ``r e^{i alpha} = (a - d) + i (c + b)`` the angles of the factors are
     ``(alpha + beta) / 2`` and ``(alpha - beta) / 2``, and ``s1, s2 = (q + r) / 2, |q - r| / 2``.
     """
-    x, y = a + d, c - b
-    u, v = a - d, c + b
-    q = np.sqrt(x * x + y * y)
-    r = np.sqrt(u * u + v * v)
-    if q > 0.0:
-        x, y = x / q, y / q
-    if r > 0.0:
-        u, v = u / r, v / r
+    x, y, q = _unit(a + d, c - b)
+    u, v, r = _unit(a - d, c + b)
     # A multiple of a rotation or of a reflection leaves one angle free: right has none then.
-    if q == 0.0 and r == 0.0:
-        x, y, u, v = 1.0, 0.0, 1.0, 0.0
-    elif r == 0.0:
+    if r == 0.0:
         u, v = x, y
     elif q == 0.0:
         x, y = u, v
@@ -84,8 +92,7 @@ def svd_2x2(a: float, b: float, c: float, d: float, left: Array, right: Array) -
 @jit
 def rotation_to_first(a: float, b: float, out: Array) -> None:
     """Rotation with ``(a, b) @ out = (hypot(a, b), 0)``; the identity for ``(0, 0)``."""
-    h = np.sqrt(a * a + b * b)
-    c, s = (a / h, b / h) if h > 0.0 else (1.0, 0.0)
+    c, s, _ = _unit(a, b)
     r = 1.5 - 0.5 * (c * c + s * s)
     c, s = c * r, s * r
     out[0, 0], out[0, 1], out[1, 0], out[1, 1] = c, -s, s, c
@@ -97,9 +104,8 @@ def eigen_2x2(a: float, b: float, d: float, g: Array, h: Array) -> None:
 
     An exchange, not a rotation by nearly a right angle, where ``b = 0``: supports stay apart.
     """
-    x, y = a - d, 2.0 * b
-    r = np.sqrt(x * x + y * y)
-    c, s = _half_angle(x / r, y / r) if r > 0.0 else (1.0, 0.0)
+    x, y, _ = _unit(a - d, 2.0 * b)
+    c, s = _half_angle(x, y)
     for f in (g, h):
         f[0, 0], f[0, 1], f[1, 0], f[1, 1] = c, -s, s, c
 

@@ -14,7 +14,7 @@ from streamsvd.gram import gram_matrix
 from streamsvd.ingest import Preprocessing, StripReader
 from streamsvd.kernels import Array
 from streamsvd.metrics import Accuracy, measure
-from streamsvd.options import Progress, check_axis, parse_size
+from streamsvd.options import Options, Progress, check_axis, parse_size
 from streamsvd.progress import progress_bar
 from streamsvd.refine import Refined, refine_rows
 from streamsvd.store import (
@@ -330,6 +330,7 @@ class SVDResult:
         self,
         X: Any = None,
         *,
+        max_fill: float | None = None,
         max_nonzeros: int | None = None,
         sample_axis: int | None = None,
         missing_chunks: str = "error",
@@ -346,8 +347,9 @@ class SVDResult:
         ----------
         X : path, zarr.Array or array, optional
             The data of the fit, for one more pass; not needed right after ``reduction="gram"``.
-        max_nonzeros : int, optional
-            Of all components together; as many as there are now by default.
+        max_fill, max_nonzeros : float, int, optional
+            Budget of all components together, as a share of ``p n`` or a count; as many as there
+            are now by default.
         sample_axis, missing_chunks, progress
             As in `transform`.
 
@@ -355,12 +357,13 @@ class SVDResult:
         -----
         Needs the n x n Gram matrix in memory, and time that grows with the budget.
         """
-        budget = self.n_nonzeros if max_nonzeros is None else max_nonzeros
-        if isinstance(budget, bool) or not isinstance(budget, int | np.integer):
-            raise OptionError(f"max_nonzeros must be an integer; got {budget!r}")
+        limits = Options(
+            n_components=self.n_components, max_fill=max_fill, max_nonzeros=max_nonzeros
+        )
+        budget = limits.budget(self.n_features) or self.n_nonzeros
         if budget < self.n_nonzeros:
             raise OptionError(
-                f"max_nonzeros={budget} is less than the {self.n_nonzeros} nonzeros of the "
+                f"a budget of {budget} is less than the {self.n_nonzeros} nonzeros of the "
                 "components to start from; start from an earlier point, see at(fill=...)"
             )
         gram = self.gram
@@ -368,7 +371,7 @@ class SVDResult:
             if X is None:
                 raise OptionError("refine() needs the data of the fit: pass it as X")
             gram = self._gram_of(X, sample_axis, missing_chunks, progress)
-        return replace(self, refined=refine_rows(gram, self._rows, int(budget)))
+        return replace(self, refined=refine_rows(gram, self._rows, budget))
 
     def _gram_of(
         self, X: Any, sample_axis: int | None, missing_chunks: str, progress: Progress

@@ -4,7 +4,7 @@ import numpy as np
 
 from streamsvd.jit import jit
 from streamsvd.kernels import Array
-from streamsvd.sweeps import popcount
+from streamsvd.sweeps import bits_set, popcount
 from streamsvd.transforms import TransformLog
 
 
@@ -73,7 +73,7 @@ class Supports:
 def _union_size(x: Array, y: Array) -> int:
     total = 0
     for w in range(x.shape[0]):
-        total += popcount(x[w : w + 1] | y[w : w + 1])
+        total += bits_set(x[w] | y[w])
     return total
 
 

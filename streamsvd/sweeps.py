@@ -3,6 +3,8 @@
 As in `streamsvd.kernels`: serial, strict IEEE, compiled at first use.
 """
 
+from typing import Any
+
 import numpy as np
 
 from streamsvd.jit import jit
@@ -128,17 +130,21 @@ def support_back(panel: Array, rows: Array, factors: Array) -> None:
 
 
 @jit
+def bits_set(word: Any) -> int:
+    """Number of set bits of a uint64."""
+    x = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    low = np.uint64(0x3333333333333333)
+    x = (x & low) + ((x >> np.uint64(2)) & low)
+    x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return int((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@jit
 def popcount(words: Array) -> int:
     """Number of set bits of uint64 `words`."""
     total = 0
     for word in words:
-        x = word
-        x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
-        x = (x & np.uint64(0x3333333333333333)) + (
-            (x >> np.uint64(2)) & np.uint64(0x3333333333333333)
-        )
-        x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-        total += int((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
+        total += bits_set(word)
     return total
 
 
