@@ -1,6 +1,6 @@
 """Sparse low-rank approximation of data larger than memory."""
 
-from streamsvd.api import plan, sparse_pca, sparse_svd
+from streamsvd.api import plan_svd, sparse_pca, sparse_svd
 from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
 from streamsvd.metrics import Accuracy
 from streamsvd.result import History, SVDResult
@@ -15,7 +15,7 @@ __all__ = [
     "SourceError",
     "StreamSVDError",
     "__version__",
-    "plan",
+    "plan_svd",
     "sparse_pca",
     "sparse_svd",
 ]

@@ -264,7 +264,7 @@ def sparse_pca(
     )
 
 
-def plan(X: Any, n_components: int, **options: Any) -> Plan:
+def plan_svd(X: Any, n_components: int, **options: Any) -> Plan:
     """What `sparse_svd` with these arguments will take, without doing any of it.
 
     Parameters
@@ -275,7 +275,7 @@ def plan(X: Any, n_components: int, **options: Any) -> Plan:
     Returns
     -------
     Plan
-        Memory, disk, and bytes moved by a transform; print ``plan(...).describe()``.
+        Memory, disk, and bytes moved by a transform; print ``plan_svd(...).describe()``.
 
     Raises
     ------

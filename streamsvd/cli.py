@@ -224,9 +224,9 @@ def fit(source: str, out: str, overwrite: bool, **options: Any) -> None:
 @with_fit_options
 def plan(source: str, **options: Any) -> None:
     """Show what `fit` with these options will take, without doing it."""
-    from streamsvd import plan as make_plan
+    from streamsvd import plan_svd
 
-    click.echo(make_plan(source, **options).describe().replace("; ", "\n"))
+    click.echo(plan_svd(source, **options).describe().replace("; ", "\n"))
 
 
 @main.command()

@@ -234,6 +234,61 @@ def new_nonzeros(supports: Supports, p: int) -> Array:
     return new
 
 
+def greedy(
+    X: ArrayLike,
+    p: int,
+    m: int,
+    selection: str,
+    *,
+    fill_penalty: float = 0.0,
+    max_nonzeros: int | None = None,
+    order: ArrayLike | None = None,
+    symmetric: bool = False,
+) -> Run:
+    """Run Algorithm 1 with penalised scores within a budget of nonzeros (DESIGN section 7).
+
+    `symmetric`: on a symmetric positive semidefinite matrix, with `G = H`. The loop has the rows
+    (and, when symmetric, the columns) in `order`; pairs and the rows of `U` are numbered as in `X`.
+    """
+    X = np.array(X, dtype=np.float64)
+    order = np.arange(len(X)) if order is None else np.array(order)
+    X, U, V = _start(X[np.ix_(order, order)] if symmetric else X[order])
+    n = len(X)
+    supports: Supports = [{k} for k in range(n)]
+    budget = p * n if max_nonzeros is None else max_nonzeros
+    done: list[tuple[int, int]] = []
+    trace: list[float] = []
+    fill: list[int] = []
+    while len(done) < m:
+        new = np.zeros((p, max(X.shape)))
+        new[:, :n] = new_nonzeros(supports, p)
+        table = scores(X, p, selection) / (1 + new) ** fill_penalty
+        table[new > budget - _fill(supports, p)] = -np.inf
+        i, j, score = _argmax(table)
+        if score <= 0:
+            break
+        if symmetric:
+            G = H = np.linalg.eigh(X[np.ix_([i, j], [i, j])])[1][:, ::-1]
+        else:
+            G, H = factors(X, i, j)
+        _apply(X, U, V, [i, j], G, H)
+        if j < n:
+            mix_supports(supports, i, j, G)
+        done.append((int(order[i]), int(order[j]) if j < n else j))
+        trace.append(_trace(X, p))
+        fill.append(_fill(supports, p))
+    return _run(done, trace, fill, X, U[np.argsort(order)], V, order)
+
+
+def mix_supports(supports: Supports, i: int, j: int, G: Array) -> None:
+    """Mix columns `i` and `j` by `G`; what its exact zeros leave out joins nothing."""
+    pair = supports[i], supports[j]
+    supports[i], supports[j] = (
+        set().union(*(s for s, factor in zip(pair, column, strict=True) if factor))
+        for column in G.T
+    )
+
+
 def greedy_gram(
     A: ArrayLike, p: int, m: int, selection: str, fill_penalty: float, pivot: bool
 ) -> Run:
@@ -243,22 +298,5 @@ def greedy_gram(
     in the order of the loop: the components are the first `p`.
     """
     A = np.array(A, dtype=np.float64)
-    order = energy_order(A, p) if pivot else np.arange(len(A))
-    X, U, V = _start(A[np.ix_(order, order)])
-    supports: Supports = [{k} for k in range(len(X))]
-    done: list[tuple[int, int]] = []
-    trace: list[float] = []
-    fill: list[int] = []
-    for _ in range(m):
-        penalty = (1 + new_nonzeros(supports, p)) ** fill_penalty
-        i, j, score = _argmax(scores(X, p, selection) / penalty)
-        if score <= 0:
-            break
-        G = np.linalg.eigh(X[np.ix_([i, j], [i, j])])[1][:, ::-1]
-        _apply(X, U, V, [i, j], G, G)
-        _merge(supports, i, j)
-        done.append((int(order[i]), int(order[j])))
-        trace.append(_trace(X, p))
-        fill.append(_fill(supports, p))
-    U = U[np.argsort(order)]
-    return _run(done, trace, fill, X, U, U, order)
+    order = energy_order(A, p) if pivot else None
+    return greedy(A, p, m, selection, fill_penalty=fill_penalty, order=order, symmetric=True)
