@@ -41,6 +41,8 @@ class Workspace:
         self.folder = folder
         self.store = folder / "x.zarr"
         self._saved = 0
+        self._is_ours = False
+        self._is_new = not folder.exists()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -81,6 +83,7 @@ class Workspace:
                     "give a new folder"
                 )
             self._write_json("run.json", identity | {"version": RUN_VERSION})
+            self._is_ours = True
             return False
         if not resume:
             raise OptionError(
@@ -94,7 +97,17 @@ class Workspace:
                     f"workspace {self.folder} holds a run with another {key}: {here.get(key)!r} "
                     f"there, {asked.get(key)!r} now; give a new folder to start afresh"
                 )
+        self._is_ours = True
         return True
+
+    def abandon(self) -> None:
+        """Leave nothing behind when not one transform was saved; nothing of another run's."""
+        if self._is_ours and not (self.folder / "log").exists():
+            self.discard_store()
+            for name in ("run.json", "lock"):
+                (self.folder / name).unlink(missing_ok=True)
+            if self._is_new:
+                self.folder.rmdir()
 
     # ---------------------------------------------------------------------- ingested source
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamsvd.assembly import make_coordinator, make_partitions, pivot_order, row_energies
 from streamsvd.checkpoint import Workspace
-from streamsvd.errors import OptionError
+from streamsvd.errors import OptionError, StreamSVDError
 from streamsvd.executor import Executor, SerialExecutor, ThreadExecutor
 from streamsvd.gram import gram_matrix
 from streamsvd.ingest import Preprocessing, ingest
@@ -115,7 +115,11 @@ def _workspace(options: Options, plan: Plan) -> Iterator[Workspace | None]:
     """The folder of the working store: given, temporary, or None when none is needed."""
     if options.workspace is not None:
         with Workspace(workspace_path(options.workspace)) as space:
-            yield space
+            try:
+                yield space
+            except StreamSVDError:
+                space.abandon()
+                raise
     elif plan.in_memory or options.overwrite_x:
         yield None
     else:
@@ -267,9 +271,11 @@ class _Run:
         if not isinstance(source, ZarrSource):
             return WorkingMatrix([source.array], source.n_samples)
         paths = raw_chunk_paths(source.array, self.dtype)
-        source.mark("its content is being rewritten by sparse_svd(overwrite_x=True)")
         width = source.array.chunks[1]
-        return WorkingMatrix.map(paths, source.n_features, source.n_samples, width, self.dtype)
+        n, n_samples = source.n_features, source.n_samples
+        working = WorkingMatrix.map(paths, n, n_samples, width, self.dtype)
+        source.mark("its content is being rewritten by sparse_svd(overwrite_x=True)")
+        return working
 
     def _ingest(self, working: WorkingMatrix) -> dict[str, Array]:
         options = self.options

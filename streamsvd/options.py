@@ -4,7 +4,8 @@ import math
 import os
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,10 @@ class Options:
     random_state: int | None = None
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, np.generic):  # plain numbers can be written as JSON
+                object.__setattr__(self, field.name, value.item())
         _integer("n_components", self.n_components, 1)
         if self.n_transforms is not None:
             _integer("n_transforms", self.n_transforms, 0)
@@ -62,12 +67,10 @@ class Options:
             _number("max_fill", self.max_fill, 0.0, 1.0)
         if self.max_nonzeros is not None:
             _integer("max_nonzeros", self.max_nonzeros, self.n_components)
-        _one_of("pivot", self.pivot, (False, True))
-        _one_of("refine", self.refine, (False, True))
         check_axis(self.sample_axis)
         _one_of("center", self.center, AXES)
         _one_of("normalize", self.normalize, AXES)
-        _one_of("missing_chunks", self.missing_chunks, ("error", "fill"))
+        check_missing(self.missing_chunks)
         if self.dtype is not None:
             working_dtype(np.dtype(np.float64), self.dtype)
         if self.memory_limit is not None:
@@ -77,8 +80,8 @@ class Options:
         _number("tol", self.tol, 0.0)
         if self.random_state is not None:
             _integer("random_state", self.random_state, 0)
-        _one_of("resume", self.resume, (False, True))
-        _one_of("overwrite_x", self.overwrite_x, (False, True))
+        for name in ("resume", "overwrite_x", "pivot", "refine"):
+            _one_of(name, getattr(self, name), (False, True), bool)
         self._check_together()
 
     def _check_together(self) -> None:
@@ -88,6 +91,11 @@ class Options:
         if self.overwrite_x and self.workspace is not None:
             raise OptionError(
                 "overwrite_x=True leaves no source to resume from: do not pass workspace= with it"
+            )
+        if self.overwrite_x and self.refine:
+            raise OptionError(
+                "refine=True reads the data once more, which overwrite_x=True destroys: leave one "
+                "out"
             )
         if self.overwrite_x and self.sample_axis == 0:
             raise OptionError("overwrite_x=True needs samples as columns: sample_axis=1")
@@ -174,7 +182,12 @@ class Options:
 
 def check_axis(sample_axis: Any) -> None:
     """Check `sample_axis`."""
-    _one_of("sample_axis", sample_axis, (0, 1))
+    _one_of("sample_axis", sample_axis, (0, 1), int | np.integer)
+
+
+def check_missing(missing_chunks: Any) -> None:
+    """Check `missing_chunks`."""
+    _one_of("missing_chunks", missing_chunks, ("error", "fill"))
 
 
 def working_dtype(source: np.dtype[Any], asked: Any = None) -> np.dtype[Any]:
@@ -190,19 +203,20 @@ def working_dtype(source: np.dtype[Any], asked: Any = None) -> np.dtype[Any]:
             dtype = None
         if dtype is None or dtype.name not in DTYPES:
             raise OptionError(f"dtype must be one of {', '.join(DTYPES)}; got {asked!r}")
-        return dtype
+        return dtype.newbyteorder("=")
     small = source.kind in "biuf" and source.itemsize <= 2
     is_single = source.kind == "f" and source.itemsize == 4
     return np.dtype(np.float32 if small or is_single else np.float64)
 
 
-def parse_size(name: str, value: int | str) -> int:
+def parse_size(name: str, value: Any) -> int:
     """Bytes of a size such as ``2_000_000`` or ``"2GiB"``."""
-    try:
-        size = int(parse_bytes(value))
-    except (ValueError, TypeError, AttributeError):
-        size = -1
-    if isinstance(value, bool) or size <= 0:
+    size = -1
+    has_digits = not isinstance(value, str) or any(c.isdigit() for c in value)
+    if has_digits and not isinstance(value, bool):
+        with suppress(ValueError, TypeError, AttributeError, OverflowError):
+            size = int(value if isinstance(value, np.integer) else parse_bytes(value))
+    if size <= 0:
         raise OptionError(f'{name} must be a number of bytes or a size like "2GiB"; got {value!r}')
     return size
 
@@ -224,7 +238,9 @@ def _integer(name: str, value: Any, least: int) -> None:
         raise OptionError(f"{name} must be an integer of at least {least}; got {value!r}")
 
 
-def _one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
-    if value not in allowed or (isinstance(value, bool) and bool not in map(type, allowed)):
+def _one_of(name: str, value: Any, allowed: tuple[Any, ...], kind: Any = object) -> None:
+    is_flag = isinstance(value, bool)
+    known = isinstance(value, kind) and (kind is bool or not is_flag) and value in allowed
+    if not known:
         names = ", ".join(repr(a) for a in allowed)
         raise OptionError(f"{name} must be one of {names}; got {value!r}")

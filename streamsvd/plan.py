@@ -186,10 +186,12 @@ def chunk_width(n_features: int, n_samples: int, itemsize: int) -> int:
     A multiple of 1024 where that leaves any: whole tiles, and rows that begin with a page.
     """
     column = n_features * itemsize
-    target = max(CHUNK_BYTES, -(-column * n_samples // MOST_CHUNKS))
-    width = max(1, target // column)
+    width = max(1, CHUNK_BYTES // column)
     if width >= 1024:
         width -= width % 1024
+    least = -(-n_samples // MOST_CHUNKS)
+    if width < least:
+        width = least + -least % 1024
     return min(width, n_samples)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from streamsvd.errors import OptionError
+from streamsvd.errors import OptionError, SourceError
 from streamsvd.gram import gram_matrix
 from streamsvd.ingest import Preprocessing, StripReader
 from streamsvd.kernels import Array
@@ -548,6 +548,13 @@ class SVDResult:
                 f"{path} is not a result of this version: format and version are {found}, "
                 f"need {(FORMAT, VERSION)}"
             )
+        try:
+            return cls._from_group(arrays, attributes)
+        except KeyError as error:
+            raise SourceError(f"{path} is not whole: {error.args[0]} is missing") from error
+
+    @classmethod
+    def _from_group(cls, arrays: dict[str, Array], attributes: dict[str, Any]) -> "SVDResult":
         p, n, n_samples = (attributes[key] for key in ("n_components", "n_features", "n_samples"))
         is_reduced = attributes["settings"]["reduction"] == "gram"
         log = TransformLog(p, n, n if is_reduced else n_samples)

@@ -21,6 +21,7 @@ from zarr.storage import LocalStore
 
 from streamsvd.errors import OptionError, ResourceError, SourceError
 from streamsvd.kernels import Array
+from streamsvd.options import check_missing
 
 MARK = "streamsvd"
 """Attribute of arrays that hold no data but the state of a fit; says what became of them."""
@@ -59,7 +60,8 @@ class Source:
 
     def read(self, start: int, stop: int, dtype: np.dtype[Any]) -> Array:
         """Samples ``start..stop-1`` as a new C-contiguous (n, stop - start) array of `dtype`."""
-        return np.array(self._strip(start, stop), dtype=dtype, order="C")
+        with np.errstate(over="ignore"):  # infinities are found and named by the caller
+            return np.array(self._strip(start, stop), dtype=dtype, order="C")
 
     def _strip(self, start: int, stop: int) -> Array:
         return np.asarray(
@@ -84,10 +86,11 @@ class ZarrSource(Source):
             strip = self._strip(start, stop)  # new already
         except Exception as error:  # each codec raises its own kinds
             raise SourceError(
-                f"{self.name}: cannot read samples {start} to {stop - 1}, in chunk(s) "
-                f"{_some(keys)}: {type(error).__name__}: {error}"
+                f"{self.name}: cannot read chunk(s) {_some(self._unreadable(start, stop))}: "
+                f"{type(error).__name__}: {error}; restore them"
             ) from error
-        return np.require(strip, dtype=dtype, requirements=["C", "W", "A"])
+        with np.errstate(over="ignore"):  # infinities are found and named by the caller
+            return np.require(strip, dtype=dtype, requirements=["C", "W", "A"])
 
     def fingerprint(self) -> str:
         """Changes when the array does: a digest of its metadata, file sizes and times."""
@@ -103,15 +106,34 @@ class ZarrSource(Source):
     def mark(self, reason: str) -> None:
         """Mark the array so that it is never taken for data again."""
         store = LocalStore(self.array.store.root)  # the array itself may be open for reading only
-        array = zarr.open_array(store, path=self.array.path, mode="r+")
-        array.update_attributes({MARK: reason})
+        try:
+            array = zarr.open_array(store, path=self.array.path, mode="r+")
+            array.update_attributes({MARK: reason})
+        except OSError as error:
+            raise ResourceError(
+                f"cannot mark {self.name} in its attributes: {error}; nothing was changed"
+            ) from error
+
+    def _unreadable(self, start: int, stop: int) -> list[str]:
+        """Which chunks cannot be read, one by one."""
+        bad = []
+        for place in self._places(start, stop):
+            where = tuple(slice(k * c, (k + 1) * c) for k, c in zip(place, self._grid, strict=True))
+            try:
+                self.array[where]
+            except Exception:
+                bad.append(self.array.metadata.encode_chunk_key(place))
+        return bad
 
     def _keys(self, start: int, stop: int) -> Iterator[str]:
+        for place in self._places(start, stop):
+            yield self.array.metadata.encode_chunk_key(place)
+
+    def _places(self, start: int, stop: int) -> Iterator[tuple[int, ...]]:
         ranges = [range(-(-s // c)) for s, c in zip(self.array.shape, self._grid, strict=True)]
         c = self._grid[self.sample_axis]
         ranges[self.sample_axis] = range(start // c, -(-stop // c))
-        for place in product(*ranges):
-            yield self.array.metadata.encode_chunk_key(place)
+        return product(*ranges)
 
 
 class DaskSource(Source):
@@ -172,6 +194,7 @@ def open_source(x: Any, sample_axis: int, *, missing_chunks: str = "error") -> S
     Nothing is decoded yet. Refuses what is not a matrix of real numbers, and stores with missing
     chunks unless ``missing_chunks="fill"``.
     """
+    check_missing(missing_chunks)
     array, name = _open(x)
     is_sparse, is_zarr = isinstance(array, zarr.Group), isinstance(array, zarr.Array | zarr.Group)
     if is_sparse:
@@ -188,8 +211,9 @@ def open_source(x: Any, sample_axis: int, *, missing_chunks: str = "error") -> S
         return Source(array, sample_axis, name, 1)
     if not is_zarr:
         return DaskSource(array, sample_axis, name)
-    if MARK in array.attrs:
-        raise SourceError(f"{name} is not data: {array.attrs[MARK]}")
+    mark = _mark(array)
+    if mark is not None:
+        raise SourceError(f"{name} is not data: {mark}")
     stored = [array[key] for key in SPARSE_PARTS] if is_sparse else [array]
     if missing_chunks == "error":
         for part in stored:
@@ -214,6 +238,14 @@ def _open(x: Any) -> tuple[Any, str]:
         f"cannot read {type(x).__name__}: give a path to a Zarr array, a zarr.Array, a NumPy or a "
         "Dask array"
     )
+
+
+def _mark(array: Any) -> Any:
+    """What is marked in the attributes, as they are on the disk: an open array may be older."""
+    if isinstance(array.store, LocalStore) and isinstance(array, zarr.Array):
+        store = LocalStore(array.store.root, read_only=True)
+        array = zarr.open_array(store, path=array.path, mode="r")
+    return array.attrs.get(MARK)
 
 
 def _refuse_missing(array: zarr.Array[Any], name: str) -> None:
@@ -383,10 +415,16 @@ def raw_chunk_paths(array: zarr.Array[Any], dtype: np.dtype[Any]) -> list[Path]:
         reasons.append("it is compressed, sharded, big-endian or in Fortran order")
     paths = []
     if not reasons:
-        paths = [Path(array.store.root, array.path, key).absolute() for key in chunk_keys(array)]  # type: ignore[attr-defined]
+        keys = chunk_keys(array)
+        paths = [Path(array.store.root, array.path, key).absolute() for key in keys]  # type: ignore[attr-defined]
         size = array.chunks[0] * array.chunks[1] * dtype.itemsize
-        if not all(path.is_file() and path.stat().st_size == size for path in paths):
-            reasons.append("chunks are missing or not whole")
+        bad = [
+            key
+            for key, path in zip(keys, paths, strict=True)
+            if not path.is_file() or path.stat().st_size != size
+        ]
+        if bad:
+            reasons.append(f"chunk(s) are missing or not whole: {_some(bad)}")
     if reasons:
         raise SourceError(
             f"{array.store_path} cannot be overwritten in place: {'; '.join(reasons)}; leave "
@@ -509,7 +547,7 @@ def read_group(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str
             arrays[name] = np.asarray(array[...])
     except FileNotFoundError as error:
         raise SourceError(f"no Zarr group at {where}") from error
-    except (ValueError, RuntimeError, EOFError) as error:
+    except (ValueError, RuntimeError, EOFError, KeyError) as error:
         raise SourceError(f"cannot read the Zarr group at {where}: {error}") from error
     return arrays, dict(group.attrs)
 

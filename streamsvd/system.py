@@ -33,7 +33,10 @@ def free_memory() -> int:
     """Bytes that can still be allocated: what is available, container and process limits."""
     limits = [_field("/proc/meminfo", "MemAvailable")]
     for most, used in CGROUPS:
-        limits.append(_difference(_number(most), _number(used)))
+        # Pages of files that were read count as used until they are taken back.
+        cached = _statistic(Path(used).with_name("memory.stat"))
+        free = _difference(_number(most), _number(used))
+        limits.append(None if free is None else free + cached)
     for name, field in ((resource.RLIMIT_DATA, "VmData"), (resource.RLIMIT_AS, "VmSize")):
         soft = resource.getrlimit(name)[0]
         if soft != resource.RLIM_INFINITY:
@@ -60,6 +63,15 @@ def _field(path: str, name: str) -> int | None:
         return None
     found = [line.split()[1] for line in lines if line.startswith(name + ":")]
     return int(found[0]) * 1024 if found else None
+
+
+def _statistic(path: Path) -> int:
+    """Bytes of inactive file pages of a control group."""
+    try:
+        lines = dict(line.split() for line in path.read_text().splitlines())
+    except (OSError, ValueError):
+        return 0
+    return int(lines.get("total_inactive_file", lines.get("inactive_file", 0)))
 
 
 def _number(path: str) -> int | None:

@@ -1,0 +1,128 @@
+"""What several test files need: sources of any chunking, forced block widths, comparing bits."""
+
+import importlib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from streamsvd import SVDResult, sparse_svd, working
+from streamsvd.plan import Plan, make_plan
+
+fit = importlib.import_module("streamsvd.fit")
+plan = importlib.import_module("streamsvd.plan")
+PLACES = ("memory", "disk", "disk, rows held")
+STRIP = plan.STRIP_BYTES
+
+
+def write_zarr(path: Path, X: np.ndarray, chunks: Any = None, **options: Any) -> Path:
+    """Write `X` as a Zarr array that has all its chunks, uncompressed unless asked otherwise."""
+    options = {"compressors": None} | options
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what zarr says of its own formats is no test of ours
+        array = zarr.create_array(
+            path,
+            shape=X.shape,
+            chunks=chunks or X.shape,
+            dtype=X.dtype,
+            config={"write_empty_chunks": True},
+            **options,
+        )
+        array[...] = X
+    return path
+
+
+@contextmanager
+def blocks_of(width: int, place: str = "memory", strip: int = STRIP) -> Iterator[None]:
+    """Cut working matrices into blocks of `width` columns.
+
+    `place` is one of `PLACES`: in memory, where padding is NaN (nothing may be computed from it),
+    or on disk, with prefetching, the first rows held in memory or not. The source is read in
+    strips of `strip` bytes, or one chunk.
+    """
+
+    def in_memory(n_features: int, n_samples: int, dtype: np.dtype[Any]) -> working.WorkingMatrix:
+        c = min(width, n_samples)
+        blocks = [np.full((n_features, c), np.nan, dtype) for _ in range(-(-n_samples // c))]
+        return working.WorkingMatrix(blocks, n_samples, [])
+
+    def on_disk(**sizes: Any) -> Plan:
+        c = min(width, sizes["n_samples"])
+        n_chunks = -(-sizes["n_samples"] // c)
+        return replace(
+            make_plan(**sizes),
+            in_memory=False,
+            hold_rows=place == "disk, rows held",
+            chunk_width=c,
+            n_chunks=n_chunks,
+            disk=sizes["n_features"] * sizes["itemsize"] * c * n_chunks,
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "STRIP_BYTES", strip)
+        if place == "memory":
+            patch.setattr(working.WorkingMatrix, "in_memory", staticmethod(in_memory))
+        else:
+            patch.setattr(fit, "make_plan", on_disk)
+            patch.setattr(fit, "page_cache", lambda: 0)
+        yield
+
+
+def fit_in_blocks(
+    X: Any,
+    n_components: int,
+    *,
+    width: int,
+    place: str = "memory",
+    strip: int = STRIP,
+    **options: Any,
+) -> SVDResult:
+    """`sparse_svd` with the working matrix and the reading cut up, see `blocks_of`."""
+    with blocks_of(width, place, strip):
+        return sparse_svd(X, n_components, **options)
+
+
+def bits(result: SVDResult, *, path_only: bool = False) -> dict[str, tuple[str, Any, bytes]]:
+    """All numbers of a result as bytes, by name.
+
+    `path_only` leaves out what is known at the end of a fit alone.
+    """
+    k = result.n_transforms
+    arrays = {
+        "pairs": result.pairs,
+        "left factors": result.log.left[:k],
+        "right factors": result.log.right[:k],
+        "values": result.log.values[:k],
+        "initial diagonal": result.initial_diagonal,
+        "total energy": np.float64(result.total_energy),
+        "mean": result.mean,
+        "scale": result.scale,
+        "singular values": result.singular_values,
+        "trace": result.history.trace,
+        "n_nonzeros": result.history.n_nonzeros,
+    }
+    if not path_only:
+        arrays["final energies"] = result.final_energies
+        arrays["explained variance"] = result.explained_variance
+    for name, rows in (("components", result.components), ("right", result.right)):
+        arrays[f"{name} data"] = rows.data
+        arrays[f"{name} indices"] = rows.indices.astype(np.int64)
+        arrays[f"{name} indptr"] = rows.indptr.astype(np.int64)
+    return {name: (a.dtype.str, a.shape, a.tobytes()) for name, a in arrays.items()}
+
+
+def differences(one: SVDResult, other: SVDResult, *, path_only: bool = False) -> list[str]:
+    """Names of what has not the same bits in both; [] is what tests want."""
+    a, b = bits(one, path_only=path_only), bits(other, path_only=path_only)
+    return [name for name in a if a[name] != b[name]]
+
+
+def normal(n: int, n_samples: int, seed: int = 0) -> np.ndarray:
+    """Random numbers without structure: no ties, full rank."""
+    return np.random.default_rng(seed).standard_normal((n, n_samples))

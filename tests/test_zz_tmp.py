@@ -1,0 +1,549 @@
+"""Refinement: orthonormal and exactly sparse whatever comes, never worse, found where planted."""
+
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from helpers import normal, write_zarr
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from test_sparse_pca import changed, correlated
+from threadpoolctl import threadpool_limits
+
+from streamsvd import OptionError, SVDResult, sparse_pca, sparse_svd
+from streamsvd import pattern as pattern_module
+from streamsvd.pattern import Pattern
+from streamsvd.refine import refine_components, refine_rows, shrunk_pca
+
+# ----------------------------------------------------------------------------- whatever comes
+
+
+class Problem(NamedTuple):
+    """A Gram matrix, orthonormal sparse rows to start from, a budget."""
+
+    gram: np.ndarray
+    rows: sparse.csr_array
+    budget: int
+
+
+def start_of(random: np.random.Generator, n: int, p: int, turns: int) -> np.ndarray:
+    """(p, n) orthonormal rows with exact zeros: unit vectors, turned in a few planes."""
+    U = np.eye(n)[:, random.permutation(n)]
+    for _ in range(turns if n > 1 else 0):
+        i = int(random.integers(min(p, n - 1)))
+        j = int(random.integers(i + 1, n))
+        angle = random.uniform(0.2, 1.3)
+        g = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        U[:, [i, j]] = U[:, [i, j]] @ g
+    return U[:, :p].T
+
+
+KINDS = ["full rank", "rank deficient", "zeros", "duplicated", "diagonal", "identity", "one"]
+
+
+def data_of(random: np.random.Generator, kind: str, n: int) -> np.ndarray:
+    if kind == "rank deficient":
+        rank = int(random.integers(0, n))
+        return random.standard_normal((n, rank)) @ random.standard_normal((rank, n + 3))
+    X = random.standard_normal((n, n + 5)) * np.linspace(1, 3, n)[:, None]
+    if kind == "zeros":
+        X[random.random(n) < 0.5] = 0
+    elif kind == "duplicated":
+        X = X[random.integers(0, max(1, n // 2), n)]
+    elif kind == "diagonal":
+        X = np.diag(random.integers(0, 4, n).astype(float))
+    elif kind == "identity":
+        X = np.eye(n)
+    elif kind == "one":
+        X = np.zeros((n, 3))
+        X[int(random.integers(n)), 0] = 1
+    return X
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    random = np.random.default_rng(draw(st.integers(0, 10**6)))
+    n = draw(st.integers(1, 12))
+    p = draw(st.one_of(st.just(1), st.just(n), st.integers(1, n)))
+    X = data_of(random, draw(st.sampled_from(KINDS)), n)
+    scale = draw(st.sampled_from([1.0, 1.0, 1e-6, 1e6, 1e-120, 1e120]))
+    rows = sparse.csr_array(start_of(random, n, p, draw(st.integers(0, 2 * n))))
+    least = rows.nnz
+    budget = draw(st.sampled_from([least, least, least + 1, 2 * least, n * p, 10 * n * p]))
+    X = X * scale
+    return Problem(X @ X.T, rows, max(budget, least))
+
+
+def check(problem: Problem) -> np.ndarray:
+    """What holds for any refinement; returns the rows."""
+    gram, start, budget = problem
+    p, n = start.shape
+    components, energies = refine_rows(gram, start, budget)
+    rows = components.toarray()
+    assert rows.shape == (p, n)
+    assert np.all(np.isfinite(rows))
+    np.testing.assert_allclose(rows @ rows.T, np.eye(p), atol=1e-12)
+    assert components.nnz <= budget
+    assert components.nnz == np.count_nonzero(rows)
+    assert components.has_sorted_indices
+    unit = max(np.diag(gram).max(), np.finfo(float).tiny)
+    exact = np.einsum("cr,rs,cs->c", rows, gram / unit, rows)
+    total = np.trace(gram / unit)
+    np.testing.assert_allclose(energies / unit, exact, rtol=1e-10, atol=1e-13 * total)
+    dense = start.toarray()
+    before = np.einsum("cr,rs,cs->", dense, gram / unit, dense)
+    assert exact.sum() >= before - 1e-12 * total
+    best = np.linalg.eigvalsh(gram / unit)[n - p :].sum()
+    assert exact.sum() <= best + 1e-12 * total
+    return rows
+
+
+@given(problems())
+@settings(max_examples=150)
+def test_what_holds_for_any_problem(problem: Problem) -> None:
+    check(problem)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("n", "p"), [(1, 1), (2, 2), (7, 1), (7, 7), (12, 4)])
+def test_each_kind_and_shape(kind: str, n: int, p: int) -> None:
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        X = data_of(random, kind, n)
+        rows = sparse.csr_array(start_of(random, n, p, n))
+        for budget in (rows.nnz, n * p):
+            check(Problem(X @ X.T, rows, budget))
+
+
+@pytest.mark.parametrize("n", [20, 60])
+def test_everything_filled_is_pca(n: int) -> None:
+    X = normal(n, 2 * n) * np.linspace(1, 4, n)[:, None]
+    A = X @ X.T
+    rows = check(Problem(A, sparse.csr_array(np.eye(5, n)), 5 * n))
+    explained = np.einsum("cr,rs,cs->", rows, A, rows)
+    assert explained == pytest.approx(np.linalg.eigvalsh(A)[-5:].sum(), rel=1e-5)
+
+
+def test_one_component_of_one_entry_is_the_largest_feature() -> None:
+    X = normal(9, 30) * np.array([1, 2, 3, 9, 4, 3, 2, 1, 1])[:, None]
+    rows = check(Problem(X @ X.T, sparse.csr_array(np.eye(1, 9)), 1))
+    np.testing.assert_array_equal(np.abs(rows), np.eye(9)[3:4])
+
+
+def test_one_component_against_all_supports() -> None:
+    """Of so few features, every support can be tried."""
+    from itertools import combinations
+
+    for seed in range(10):
+        X = normal(8, 20, seed)
+        A = X @ X.T
+        best = max(np.linalg.eigvalsh(A[np.ix_(s, s)])[-1] for s in combinations(range(8), 3))
+        start = sparse.csr_array(np.eye(1, 8))
+        found = refine_rows(A, start, 3).energies.sum()
+        assert found <= best * (1 + 1e-12)
+        assert found >= 0.9 * best
+
+
+@pytest.mark.parametrize("scale", [2.0**-300, 2.0**-20, 2.0**20, 2.0**300])
+def test_bits_do_not_depend_on_a_power_of_two(scale: float) -> None:
+    """Extreme scales are taken out exactly; in between, all thresholds are relative."""
+    X = correlated(20, 60)
+    A = X @ X.T
+    start = sparse.csr_array(start_of(np.random.default_rng(0), 20, 3, 10))
+    plain, scaled = refine_rows(A, start, 20), refine_rows(A * scale, start, 20)
+    np.testing.assert_array_equal(plain.components.indices, scaled.components.indices)
+    np.testing.assert_allclose(plain.components.data, scaled.components.data, rtol=1e-9)
+    np.testing.assert_allclose(plain.energies * scale, scaled.energies, rtol=1e-12)
+
+
+# ------------------------------------------------------------------------------- the same bits
+
+
+@pytest.mark.parametrize("budget", [60, 600, 6000])
+def test_same_bits_for_any_blas_threads(budget: int) -> None:
+    """Narrow and wide patterns, at sizes where OpenBLAS takes threads."""
+    n, p = 500, 12
+    X = correlated(n, 300)
+    A = X @ X.T
+    start = sparse.csr_array(start_of(np.random.default_rng(0), n, p, 20))
+    made = []
+    for threads in (1, 2, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            made.append(refine_rows(A, start, budget))
+    for other in made[1:]:
+        assert other.components.data.tobytes() == made[0].components.data.tobytes()
+        assert other.components.indices.tobytes() == made[0].components.indices.tobytes()
+        assert other.energies.tobytes() == made[0].energies.tobytes()
+
+
+def test_nothing_given_is_written_to() -> None:
+    X = correlated(15, 60)
+    A = X @ X.T
+    start = sparse.csr_array(start_of(np.random.default_rng(0), 15, 3, 10))
+    A.flags.writeable = False
+    before = A.copy(), start.data.copy(), start.indices.copy()
+    refine_rows(A, start, 20)
+    np.testing.assert_array_equal(A, before[0])
+    np.testing.assert_array_equal(start.data, before[1])
+    np.testing.assert_array_equal(start.indices, before[2])
+
+
+# ------------------------------------------------------------------------------ where planted
+
+
+def planted(seed: int, overlap: bool) -> tuple[np.ndarray, np.ndarray]:
+    """A Gram matrix with sparse orthonormal leading eigenvectors, and these as rows."""
+    n, p, size = 40, 4, 6
+    random = np.random.default_rng(seed)
+    rows = np.zeros((p, n))
+    if overlap:  # pairs of components on one support each, orthogonal there
+        for pair in range(p // 2):
+            basis = np.linalg.qr(random.standard_normal((size, 2)))[0].T
+            rows[2 * pair : 2 * pair + 2, pair * size : (pair + 1) * size] = basis
+    else:
+        for c in range(p):
+            values = random.uniform(0.5, 1, size) * random.choice([-1, 1], size)
+            rows[c, c * size : (c + 1) * size] = values / np.linalg.norm(values)
+    rows = rows[:, random.permutation(n)]
+    return rows.T @ np.diag([40.0, 30, 20, 10]) @ rows + np.eye(n), rows
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_planted_model_is_recovered(seed: int, overlap: bool) -> None:
+    A, rows = planted(seed, overlap)
+    budget = np.count_nonzero(rows)
+    start = sparse.csr_array(np.eye(len(A))[np.argsort(-np.diag(A))[:4]])
+    found = check(Problem(A, start, budget))
+    np.testing.assert_array_equal(np.any(found, axis=0), np.any(rows, axis=0))
+    # the same subspace; the same vectors too, where each has a support of its own
+    np.testing.assert_allclose(found.T @ found, rows.T @ rows, atol=1e-6)
+    if not overlap:
+        products = np.abs(found @ rows.T)
+        np.testing.assert_allclose(np.sort(products, axis=1)[:, -1], 1, atol=1e-9)
+        assert np.count_nonzero(products > 0.5) == 4
+
+
+def test_a_planted_model_is_recovered_from_data() -> None:
+    """From scores and little noise, by the function that users call."""
+    _, rows = planted(0, overlap=False)
+    scores = normal(4, 3000) * np.array([8, 6, 5, 4])[:, None]
+    X = rows.T @ scores + 0.1 * normal(40, 3000, 1) + 100
+    made = sparse_pca(X, 4, max_nonzeros=24)
+    products = np.abs(made.components.toarray() @ rows.T)
+    np.testing.assert_allclose(np.diag(products), 1, atol=1e-3)
+    np.testing.assert_array_equal(made.components.toarray() != 0, rows != 0)
+
+
+# ------------------------------------------------------------------------------ of a result
+
+X = correlated()
+
+
+@pytest.fixture(scope="module")
+def in_place() -> SVDResult:
+    return sparse_svd(X, 4, n_transforms=60, center="features")
+
+
+@pytest.fixture(scope="module")
+def reduced() -> SVDResult:
+    return sparse_pca(X, 4, max_fill=0.3, refine=False)
+
+
+def check_refined(result: SVDResult, refined: SVDResult, budget: int) -> None:
+    """It explains more within the budget, is what transform says, and keeps the path."""
+    assert refined.refined is not None
+    assert refined.n_nonzeros <= budget
+    rows = refined.components.toarray()
+    np.testing.assert_allclose(rows @ rows.T, np.eye(4), atol=1e-12)
+    variances = np.var(refined.transform(X), axis=1, ddof=1)
+    np.testing.assert_allclose(refined.explained_variance, variances, rtol=1e-10)
+    before = np.var(result.transform(X), axis=1, ddof=1).sum()
+    assert refined.explained_variance.sum() >= before * (1 - 1e-12)
+    assert np.all(np.diff(refined.explained_variance) <= 0)
+    measured = refined.accuracy(X)
+    share = refined.explained_variance_ratio.sum()
+    assert measured.captured_variance == pytest.approx(share, rel=1e-10)
+    assert measured.accuracy is None
+    np.testing.assert_array_equal(refined.path_components.data, result.components.data)
+    np.testing.assert_array_equal(refined.pairs, result.pairs)
+    np.testing.assert_array_equal(refined.history.trace, result.history.trace)
+    assert "refined" in repr(refined)
+    assert result.refined is None
+
+
+@pytest.mark.parametrize("k", [0, 20, 60])
+@pytest.mark.parametrize("more", [0, 1, 30])
+def test_from_an_in_place_result(in_place: SVDResult, k: int, more: int) -> None:
+    start = in_place.at(k)
+    budget = start.n_nonzeros + more
+    refined = start.refine(X, max_nonzeros=budget if more else None)
+    check_refined(start, refined, budget)
+
+
+def test_from_points_of_the_path(reduced: SVDResult) -> None:
+    for start in (reduced.at(0), reduced.at(10), reduced.at(fill=0.2), reduced):
+        check_refined(start, start.refine(), start.n_nonzeros)
+        assert changed(start.refine(X), start.refine()) == []
+    further = reduced.at(10).refine(max_nonzeros=60)
+    assert further.n_nonzeros > reduced.at(10).n_nonzeros
+
+
+def test_again_is_no_worse(reduced: SVDResult) -> None:
+    once = reduced.refine()
+    twice = once.refine()
+    assert twice.explained_variance.sum() >= once.explained_variance.sum() * (1 - 1e-12)
+    assert twice.n_nonzeros <= reduced.n_nonzeros
+    more = once.refine(max_nonzeros=100)
+    assert more.explained_variance.sum() > once.explained_variance.sum()
+
+
+def test_refined_as_an_option(in_place: SVDResult) -> None:
+    made = sparse_svd(X, 4, n_transforms=60, center="features", refine=True)
+    assert changed(made, in_place.refine(X)) == []
+    within = sparse_svd(X, 4, n_transforms=60, center="features", max_nonzeros=50, refine=True)
+    assert 45 <= within.n_nonzeros <= 50
+
+
+def test_refined_from_other_kinds_of_sources(in_place: SVDResult, tmp_path: Any) -> None:
+    path = write_zarr(tmp_path / "x.zarr", X, (7, 33))
+    expected = in_place.refine(X)
+    assert changed(in_place.refine(path), expected) == []
+    assert changed(in_place.refine(str(path)), expected) == []
+    assert changed(in_place.refine(X.T, sample_axis=0), expected) == []
+
+
+def test_float32_in_place_then_refined() -> None:
+    """The total is of the working precision, the refined components are not: no share above 1."""
+    data = normal(6, 3000).astype("f4")
+    made = sparse_svd(data, 6, n_transforms=50, center="features", normalize="features")
+    refined = made.refine(data, max_nonzeros=36)
+    assert refined.explained_variance_ratio.sum() == pytest.approx(1, abs=1e-5)
+    assert refined.explained_variance_ratio.sum() <= 1 + 1e-12
+
+
+def test_without_the_data(in_place: SVDResult) -> None:
+    with pytest.raises(OptionError, match=r"needs the data of the fit: pass it as X"):
+        in_place.refine()
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        ({"max_nonzeros": 20}, "a budget of 20 is less than the 36 nonzeros"),
+        ({"max_fill": 0.25}, "a budget of 30 is less than the 36 nonzeros"),
+        ({"max_fill": 1.0, "max_nonzeros": 35}, "a budget of 35 is less than the 36 nonzeros"),
+        ({"max_nonzeros": 3}, "max_nonzeros must be an integer of at least 4; got 3"),
+        ({"max_nonzeros": 0}, "max_nonzeros must be an integer of at least 4; got 0"),
+        ({"max_nonzeros": 40.0}, "max_nonzeros must be an integer of at least 4; got 40.0"),
+        ({"max_nonzeros": "40"}, "max_nonzeros must be an integer of at least 4; got '40'"),
+        ({"max_nonzeros": True}, "max_nonzeros must be an integer of at least 4; got True"),
+        ({"max_nonzeros": [40]}, "max_nonzeros must be an integer of at least 4; got [40]"),
+        ({"max_fill": 0.0}, "max_fill=0.0 allows 0 nonzeros"),
+        ({"max_fill": 1.1}, "max_fill must be a number from 0 to 1; got 1.1"),
+    ],
+)
+def test_budgets_that_cannot_be(reduced: SVDResult, budget: dict[str, Any], words: str) -> None:
+    assert reduced.n_nonzeros == 36
+    with pytest.raises(OptionError, match=re.escape(words)) as raised:
+        reduced.refine(**budget)
+    assert "less than" not in words or "at(fill=...)" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("budget", "most"),
+    [
+        ({"max_nonzeros": 40}, 40),
+        ({"max_fill": 0.4}, 48),
+        ({"max_fill": 0.4, "max_nonzeros": 40}, 40),
+        ({"max_nonzeros": 10**6}, 120),
+        ({"max_fill": 1.0}, 120),
+    ],
+)
+def test_budgets(reduced: SVDResult, budget: dict[str, Any], most: int) -> None:
+    refined = reduced.refine(**budget)
+    check_refined(reduced, refined, most)
+    assert refined.n_nonzeros >= 0.9 * most
+
+
+def test_a_numpy_integer(reduced: SVDResult) -> None:
+    made = reduced.refine(max_nonzeros=np.int32(40))
+    assert changed(made, reduced.refine(max_nonzeros=40)) == []
+
+
+def test_other_features(in_place: SVDResult) -> None:
+    with pytest.raises(OptionError, match="31 features, the fit had 30"):
+        in_place.refine(normal(31, 50))
+
+
+def test_other_samples(in_place: SVDResult) -> None:
+    """Variances over the samples of the fit cannot come from others."""
+    with pytest.raises(OptionError, match="399 samples, the fit had 400"):
+        in_place.refine(X[:, :399])
+
+
+def test_two_passes_are_refused() -> None:
+    made = sparse_svd(X, 4, n_transforms=10, center="features", normalize="samples")
+    with pytest.raises(OptionError, match="two passes"):
+        made.refine(X)
+
+
+def test_no_start_at_all() -> None:
+    with pytest.raises(ValueError, match="at least one start"):
+        refine_components(np.eye(3), [], 3)
+
+
+def test_shrunk_pca_of_known_vectors() -> None:
+    A = X @ X.T
+    vectors = np.linalg.eigh(A)[1][:, -4:]
+    one, other = shrunk_pca(A, 4, 30), shrunk_pca(A, 4, 30, vectors)
+    for made in (one, other):
+        assert made is not None
+        assert np.count_nonzero(made) <= 30
+        np.testing.assert_allclose(made.T @ made, np.eye(4), atol=1e-12)
+
+
+# ----------------------------------------------------------------------- the algebra of patterns
+
+
+@st.composite
+def patterns(draw: st.DrawFn) -> tuple[np.ndarray, int]:
+    """A mask without empty columns, and a seed."""
+    seed = draw(st.integers(0, 10**6))
+    n, p = draw(st.integers(1, 15)), draw(st.integers(1, 6))
+    random = np.random.default_rng(seed)
+    mask = random.random((n, p)) < draw(st.sampled_from([0.1, 0.4, 1.0]))
+    mask[random.integers(0, n, p), np.arange(p)] = True
+    return mask, seed
+
+
+def both_ways(mask: np.ndarray) -> list[Pattern]:
+    """The same pattern by compiled loops and by BLAS on dense arrays."""
+    narrow, wide = Pattern(mask), Pattern(mask)
+    narrow.wide, wide.wide = False, True
+    return [narrow, wide]
+
+
+@given(patterns())
+@example((np.ones((1, 1), dtype=bool), 0))
+def test_algebra_of_a_pattern(drawn: tuple[np.ndarray, int]) -> None:
+    mask, seed = drawn
+    n, p = mask.shape
+    random = np.random.default_rng(seed)
+    left, right = random.standard_normal((2, n, p)) * mask
+    X = random.standard_normal((n, n + 2))
+    A, L = X @ X.T, random.standard_normal((p, p))
+    for pattern in both_ways(mask):
+        x, y = pattern.pick(left), pattern.pick(right)
+        assert len(x) == mask.sum()
+        np.testing.assert_array_equal(pattern.dense(x), left)
+        np.testing.assert_allclose(
+            pattern.dense(pattern.product(A, x)), (A @ left) * mask, rtol=1e-11, atol=1e-11
+        )
+        np.testing.assert_allclose(pattern.cross(x, y), left.T @ right, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(
+            pattern.dense(pattern.combine(x, L)), (left @ L) * mask, rtol=1e-12, atol=1e-12
+        )
+        moments = pattern.moments(x)
+        assert moments.shape == (p, p, p)
+        for b in range(p):
+            rows = left[mask[:, b]]
+            np.testing.assert_allclose(moments[b], rows.T @ rows, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(pattern.column_squares(x), np.sum(left**2, axis=0))
+        first = np.argmax(mask, axis=0)
+        np.testing.assert_array_equal(x[pattern.find(first)], left[first, np.arange(p)])
+
+
+def normal_part(pattern: Pattern, values: np.ndarray, accuracy: float, seed: int) -> float:
+    """What a projected direction has left along ``mask * (U L)``, L symmetric, over what it had."""
+    ambient = np.random.default_rng(seed).standard_normal(len(values))
+    inner = pattern.cross(values, ambient)
+    moments = pattern.moments(values)
+    multipliers = pattern_module._multipliers(moments, inner + inner.T, accuracy)
+    np.testing.assert_allclose(multipliers, multipliers.T, atol=1e-12 * np.abs(multipliers).max())
+    tangent = ambient - pattern.combine(values, multipliers)
+    if accuracy == 1e-4:
+        made, given = pattern.project(values, moments, ambient)
+        np.testing.assert_array_equal(made, tangent)
+        np.testing.assert_array_equal(given, multipliers)
+    left = pattern.cross(values, tangent)
+    shared = (pattern.mask.T.astype(float) @ pattern.mask) > 0
+    return float(np.abs(left + left.T)[shared].max() / np.abs(inner + inner.T).max())
+
+
+@given(patterns())
+def test_projection_is_orthogonal_to_the_normal_space(drawn: tuple[np.ndarray, int]) -> None:
+    """As nearly as it is asked for, also where supports meet in so little that it is ill-posed."""
+    mask, seed = drawn
+    pattern = both_ways(mask)[seed % 2]
+    values = np.random.default_rng(seed).standard_normal(mask.sum())
+    values /= np.sqrt(pattern.column_squares(values))[pattern.col]
+    assert normal_part(pattern, values, 1e-4, seed) < 0.03
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("density", [0.3, 0.6, 1.0])
+def test_projection_to_rounding(density: float, wide: bool) -> None:
+    random = np.random.default_rng(0)
+    pattern = Pattern(random.random((60, 5)) < density)
+    pattern.wide = wide
+    values = pattern.retract(random.standard_normal(int(pattern.mask.sum())))
+    assert values is not None
+    assert normal_part(pattern, values, 1e-4, 1) < 1e-3
+    assert normal_part(pattern, values, 1e-13, 1) < 1e-12
+
+
+@given(patterns())
+def test_retraction_is_orthonormal_on_the_pattern(drawn: tuple[np.ndarray, int]) -> None:
+    """Or there is none. Of what is orthonormal already, it is that."""
+    mask, seed = drawn
+    p = mask.shape[1]
+    random = np.random.default_rng(seed)
+    values = random.standard_normal(mask.sum())
+    for pattern in both_ways(mask):
+        made = pattern.retract(values)
+        if made is not None:
+            rows = pattern.dense(made).T
+            np.testing.assert_allclose(rows @ rows.T, np.eye(p), atol=1e-12)
+            np.testing.assert_array_equal(rows.T[~mask], 0)
+            again = pattern.retract(made)
+            np.testing.assert_allclose(again, made, atol=1e-13)
+        else:
+            assert p > 1  # supports that cannot be orthogonal, or too poor a start for Newton
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_retraction_of_what_is_near(wide: bool) -> None:
+    rows = start_of(np.random.default_rng(0), 30, 5, 40)
+    pattern = Pattern(rows.T != 0)
+    pattern.wide = wide
+    values = pattern.pick(rows.T)
+    for size in (1e-12, 1e-6, 1e-2):
+        near = pattern.retract(values + size * np.cos(np.arange(len(values))))
+        assert near is not None
+        made = pattern.dense(near)
+        np.testing.assert_allclose(made.T @ made, np.eye(5), atol=1e-13)
+        np.testing.assert_allclose(near, values, atol=20 * size + 1e-12)
+
+
+def test_no_retraction_of_a_column_of_zeros() -> None:
+    pattern = Pattern(np.ones((4, 2), dtype=bool))
+    full = np.zeros((4, 2))
+    full[:, 0] = 1
+    assert pattern.retract(pattern.pick(full)) is None
+
+
+def test_no_retraction_where_columns_meet_in_all_they_have() -> None:
+    """Two columns on one row cannot be orthogonal."""
+    pattern = Pattern(np.array([[True, True], [False, False]]))
+    assert pattern.retract(np.array([1.0, 1.0])) is None
+
+
+def test_which_way_is_taken() -> None:
+    """Loops where supports are narrow, dense arrays where they are wide."""
+    narrow = np.zeros((400, 3), dtype=bool)
+    narrow[:5] = True
+    assert not Pattern(narrow).wide
+    assert Pattern(np.ones((400, 3), dtype=bool)).wide
