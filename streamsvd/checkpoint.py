@@ -45,6 +45,7 @@ class Workspace:
         self._is_new = not folder.exists()
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            self._made_lock = not (folder / "lock").exists()
             self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise ResourceError(
@@ -78,6 +79,8 @@ class Workspace:
                 p.name for p in self.folder.iterdir() if p.name[0] != "." and p.name != "lock"
             )
             if strangers:
+                if self._made_lock:
+                    (self.folder / "lock").unlink()
                 raise OptionError(
                     f"workspace {self.folder} is not empty and holds no run: {strangers[:5]}; "
                     "give a new folder"

@@ -30,7 +30,7 @@ from streamsvd.store import (
     Source,
     ZarrSource,
     create_raw_array,
-    intact_chunk_paths,
+    intact_chunks,
     open_source,
     raw_chunk_paths,
 )
@@ -166,8 +166,10 @@ class _Run:
             stopped = self._rotate(working, ingested)
         if len(self.log) or not self.keeps:
             self._finish(working, ingested)
-        if self.stop.signal is not None:
-            self._leave(self.stop.signal)
+        if self.keeps:
+            self.stop.deferred, self.stop.message = False, self._how_to_go_on()
+            if self.stop.signal is not None:
+                raise_for(self.stop.signal, self.stop.message)
         energies = working.diagonal()[:p] if self.reduces else row_energies(working, p)
         result = SVDResult(
             log=self.log,
@@ -190,6 +192,7 @@ class _Run:
             },
             gram=self.gram,
         )
+        del working
         if options.refine:
             x = None if self.reduces else self.source
             return result.refine(x, max_nonzeros=self.budget, progress=self.progress)
@@ -256,11 +259,12 @@ class _Run:
     def _reopen(self, space: Workspace) -> tuple[WorkingMatrix, dict[str, Array]] | None:
         """The working store of a run that was stopped cleanly, None when it cannot be trusted."""
         ingested = space.load_ingested()
-        paths = intact_chunk_paths(space.store)
-        if ingested is None or paths is None or space.clean_step() != len(self.log):
+        chunks = intact_chunks(space.store)
+        if ingested is None or chunks is None or space.clean_step() != len(self.log):
             return None
+        paths, width = chunks
         n, n_samples = self.source.n_features, self.source.n_samples
-        working = WorkingMatrix.map(paths, n, n_samples, self.plan.chunk_width, self.dtype)
+        working = WorkingMatrix.map(paths, n, n_samples, width, self.dtype)
         if self.options.pivot:
             self.log.order = pivot_order(ingested["energies"], self.options.n_components)
         return working, ingested
@@ -320,12 +324,14 @@ class _Run:
             picks = random_pairs(coordinator, executor, self.seed, len(log))
         total = float(ingested["energies"].sum())
         threshold = options.tol * (total if self.reduces else total**0.5)
-        if self.keeps and self.space is not None:
-            self.space.set_dirty()
+        if self.reduces and options.n_transforms is None:  # where rounding errors begin
+            threshold = max(threshold, 1e-15 * total)
         try:
             with progress_bar(self.progress, "transforms", self.n_transforms, len(log)) as advance:
                 coordinator.start_up(executor.broadcast("start_up"))
-                self.stop.deferred = self.keeps
+                if self.keeps and self.space is not None:
+                    self.stop.deferred = True
+                    self.space.set_dirty()
                 return algorithm_1(
                     coordinator,
                     executor,
@@ -365,12 +371,11 @@ class _Run:
             working.flush()
             self.source.mark("its content was overwritten by sparse_svd(overwrite_x=True)")
 
-    def _leave(self, signal: int) -> None:
-        message = (
+    def _how_to_go_on(self) -> str:
+        return (
             f"stopped after {len(self.log)} of {self.n_transforms} transforms; go on with the same "
             f"call and resume=True (workspace {self.options.workspace})"
         )
-        raise_for(signal, message)
 
     # ----------------------------------------------------------------------- for the record
 

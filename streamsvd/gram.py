@@ -13,7 +13,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamsvd.errors import OptionError
-from streamsvd.ingest import Preprocessing, StripReader, refuse_constant
+from streamsvd.ingest import LARGEST, Preprocessing, StripReader, refuse_constant
 from streamsvd.kernels import Array
 from streamsvd.store import Source
 
@@ -70,7 +70,8 @@ def gram_matrix(
         center="samples" if center == "samples" else None,
         normalize="samples" if normalize == "samples" else None,
     )
-    reader = StripReader(source, np.dtype(np.float64), step)
+    # scores square what are squares already
+    reader = StripReader(source, np.dtype(np.float64), step, largest=LARGEST**0.5)
     with ThreadPoolExecutor(n_threads, thread_name_prefix="streamsvd-gram") as pool:
         for start, block in _blocks(reader, before, n_samples, on_samples):
             if of_features and start == 0:
@@ -79,8 +80,8 @@ def gram_matrix(
             sums += block.sum(axis=1)
             with threadpool_limits(1, user_api="blas"):
                 list(pool.map(lambda r, b=block: _add_panel(gram, b, r), range(0, n, PANEL)))
-    below = np.tril_indices(n, -1)
-    gram[below] = gram.T[below]
+    for first in range(0, n, PANEL):
+        gram[first : first + PANEL, :first] = gram[:first, first : first + PANEL].T
     if of_features:
         _center_and_scale(source, gram, sums, shift, preprocessing)
     return gram, preprocessing
@@ -128,12 +129,17 @@ def _center_and_scale(
     variance = np.diag(gram) / n_samples - offset**2
     if preprocessing.center == "features":
         preprocessing.mean[:] = shift + offset
-        gram -= n_samples * np.outer(offset, offset)
-    else:
-        # sum of x x' = sum of (x - s)(x - s)' + N (s o' + o s' + s s')
-        mixed = np.outer(shift, offset)
-        gram += n_samples * (mixed + mixed.T + np.outer(shift, shift))
     if preprocessing.normalize == "features":
         refuse_constant(source, variance)
         preprocessing.scale[:] = np.sqrt(variance)
-        gram /= np.outer(preprocessing.scale, preprocessing.scale)
+    scale = preprocessing.scale
+    for first in range(0, len(gram), 64):  # temporaries of n x n would double the memory
+        part = slice(first, first + 64)
+        if preprocessing.center == "features":
+            gram[part] -= n_samples * np.outer(offset[part], offset)
+        else:
+            # sum of x x' = sum of (x - s)(x - s)' + N (s o' + o s' + s s')
+            mixed = np.outer(shift[part], offset) + np.outer(offset[part], shift)
+            gram[part] += n_samples * (mixed + np.outer(shift[part], shift))
+        if preprocessing.normalize == "features":
+            gram[part] /= np.outer(scale[part], scale)

@@ -14,8 +14,8 @@ from streamsvd.store import Source
 from streamsvd.sweeps import LANES, add_moments, center_samples, flush_lanes, normalize_samples
 from streamsvd.working import WorkingMatrix
 
-# Scores square the entries: beyond these sizes squares overflow or vanish.
-LARGEST, SMALLEST = 1e140, 1e-140
+LARGEST = 1e140
+"""Scores square the entries: beyond this size, and below its inverse, squares leave float64."""
 
 OnSamples = Callable[[int], None]
 
@@ -83,8 +83,14 @@ class StripReader:
     Strips are C-contiguous (n, c) arrays of `dtype` that the caller may change.
     """
 
-    def __init__(self, source: Source, dtype: np.dtype[Any], step: int | None = None) -> None:
-        self.source, self.dtype = source, dtype
+    def __init__(
+        self,
+        source: Source,
+        dtype: np.dtype[Any],
+        step: int | None = None,
+        largest: float = LARGEST,
+    ) -> None:
+        self.source, self.dtype, self.limit = source, dtype, largest
         self.step = step or strip_width(source.n_features, source.n_samples, source.chunk)
         self._largest = 0.0
 
@@ -100,10 +106,10 @@ class StripReader:
                     coming = reader.submit(source.read, *bounds[k + 1], self.dtype)
                 self._check(start, strip)
                 yield start, strip
-        if 0 < self._largest < SMALLEST:
+        if 0 < self._largest < 1 / self.limit:
             raise SourceError(
                 f"no value of {source.name} is larger than {self._largest:.3g}, below "
-                f"{SMALLEST:.0e} where squares vanish; rescale the data"
+                f"{1 / self.limit:.0e} where squares vanish; rescale the data"
             )
 
     def _check(self, start: int, strip: Array) -> None:
@@ -115,10 +121,10 @@ class StripReader:
                 f"sample {start + sample} (as {self.dtype.name}); replace or drop such values first"
             )
         self._largest = max(self._largest, high, -low)
-        if self._largest > LARGEST:
+        if self._largest > self.limit:
             raise SourceError(
                 f"{self.source.name} holds values as large as {self._largest:.3g}, beyond "
-                f"{LARGEST:.0e} whose squares overflow; rescale the data"
+                f"{self.limit:.0e} whose squares overflow; rescale the data"
             )
 
 

@@ -101,6 +101,18 @@ class Options:
             raise OptionError("overwrite_x=True needs samples as columns: sample_axis=1")
         if self.reduction == "gram":
             self._check_gram()
+        two_passes = self.center == "features" and self.normalize == "samples"
+        if two_passes and (self.reduction == "gram" or self.refine):
+            raise OptionError(
+                'center="features" with normalize="samples" needs the means before the norms, two '
+                'passes: not with reduction="gram" or refine=True'
+            )
+        limits_fill = self.fill_penalty or self.max_fill or self.max_nonzeros
+        if self.selection == "random" and limits_fill:
+            raise OptionError(
+                'selection="random" does not look at the fill: do not pass fill_penalty, max_fill '
+                "or max_nonzeros with it"
+            )
         if self.selection == "random" and self.workspace is not None and self.random_state is None:
             raise OptionError(
                 'selection="random" with a workspace needs a random_state, so that it can go on'
@@ -116,11 +128,6 @@ class Options:
             raise OptionError(
                 'reduction="gram" reads the source once and keeps nothing on disk: do not pass '
                 "workspace= or overwrite_x=True with it"
-            )
-        if self.center == "features" and self.normalize == "samples":
-            raise OptionError(
-                'center="features" with normalize="samples" needs the means before the norms, two '
-                'passes: not with reduction="gram"'
             )
 
     @property

@@ -62,19 +62,27 @@ class _Point(NamedTuple):
     explained: float
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # same bits
 def refine_rows(gram: Array, rows: sparse.csr_array, max_nonzeros: int) -> Refined:
     """Refine the components `rows` (p, n) on ``A = X X^T`` within a budget of nonzeros.
 
-    Two starts: the given components, and the rotated PCA shrunk to the budget.
+    Two starts: the given components, and the rotated PCA shrunk to the budget. With no zero asked
+    for, the answer is PCA itself.
     """
-    p = rows.shape[0]
+    p, n = rows.shape
+    if max_nonzeros >= p * n:  # nothing has to be zero: the answer is known
+        vectors = eigh(gram, subset_by_index=[n - p, n - 1])[1]
+        return _as_refined(gram, vectors)
     starts = [rows.toarray().T]
     shrunk = shrunk_pca(gram, p, max_nonzeros)
     if shrunk is not None:
         starts.append(shrunk)
-    best = refine_components(gram, starts, max_nonzeros).components
-    energies = np.einsum("rc,rc->c", best, gram @ best)
-    return Refined(sparse.csr_array(best.T), energies)
+    return _as_refined(gram, refine_components(gram, starts, max_nonzeros).components)
+
+
+def _as_refined(gram: Array, components: Array) -> Refined:
+    energies = np.einsum("rc,rc->c", components, gram @ components)
+    return Refined(sparse.csr_array(components.T), energies)
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # same bits

@@ -377,6 +377,11 @@ class SVDResult:
         self, X: Any, sample_axis: int | None, missing_chunks: str, progress: Progress
     ) -> Array:
         source = self._open(X, sample_axis, missing_chunks)
+        if source.n_samples != self.n_samples:
+            raise OptionError(
+                f"{source.name} has {source.n_samples} samples, the fit had {self.n_samples}; "
+                "refine with the data of the fit"
+            )
         with progress_bar(progress, "gram", source.n_samples) as advance:
             return gram_matrix(
                 source,

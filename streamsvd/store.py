@@ -434,11 +434,11 @@ def raw_chunk_paths(array: zarr.Array[Any], dtype: np.dtype[Any]) -> list[Path]:
     return paths
 
 
-def intact_chunk_paths(path: Path) -> list[Path] | None:
-    """The chunk files of a working store, None unless all of it is there and whole."""
+def intact_chunks(path: Path) -> tuple[list[Path], int] | None:
+    """The chunk files of a working store and their width, None unless all are there and whole."""
     try:
         array: Any = zarr.open_array(LocalStore(path, read_only=True), mode="r")
-        return raw_chunk_paths(array, array.dtype)
+        return raw_chunk_paths(array, array.dtype), array.chunks[1]
     except (OSError, ValueError):
         return None
 

@@ -26,7 +26,12 @@ from streamsvd.working import WorkingMatrix
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
-    "suite", deadline=None, derandomize=True, database=None, suppress_health_check=SLOW
+    "suite",
+    max_examples=120,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=SLOW,
 )
 settings.register_profile(
     "explore", deadline=None, max_examples=2000, database=None, suppress_health_check=SLOW

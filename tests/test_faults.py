@@ -399,9 +399,12 @@ def test_the_source_is_only_read(tmp_path: Path) -> None:
             )
         made.transform(source)
         made.accuracy(source)
+    assert state() == before
     with pytest.raises(StreamSVDError):
         sparse_svd(path, P, workspace=path)
-    assert state() == before
+    assert {name: digest for name, (digest, *_) in state().items()} == {
+        name: digest for name, (digest, *_) in before.items()
+    }
 
 
 # ------------------------------------------------------------------------- damage in the workspace

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import zarr
 from helpers import PLACES, differences, fit_in_blocks, normal
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
@@ -111,7 +111,6 @@ def replay(X: np.ndarray, log: TransformLog) -> Iterator[np.ndarray]:
 # ------------------------------------------------------------------- same bits however it is cut
 
 
-@settings(max_examples=150)
 @given(
     cases(),
     st.sampled_from(PLACES),
@@ -141,7 +140,6 @@ def test_same_bits_for_any_chunks_and_threads(
     assert differences(cut, whole) == []
 
 
-@settings(max_examples=100)
 @given(cases(), st.data())
 def test_any_step_of_the_path_is_the_fit_that_ends_there(case: Case, data: st.DataObject) -> None:
     result = case.fit()
@@ -152,7 +150,6 @@ def test_any_step_of_the_path_is_the_fit_that_ends_there(case: Case, data: st.Da
 # --------------------------------------------------------------------------------- 1, 2, 3, 5, 6
 
 
-@settings(max_examples=150)
 @given(cases())
 def test_factors_are_orthonormal(case: Case) -> None:
     result = case.fit()
@@ -181,7 +178,6 @@ def test_factors_are_orthonormal_where_squares_vanish() -> None:
     assert np.max(np.abs((result.components @ result.components.T).toarray() - np.eye(3))) < 1e-12
 
 
-@settings(max_examples=150)
 @given(cases(plain=True))
 def test_trace_only_grows_and_is_bounded(case: Case) -> None:
     result = case.fit()
@@ -191,7 +187,6 @@ def test_trace_only_grows_and_is_bounded(case: Case) -> None:
     assert trace[-1] <= singular[: case.n_components].sum() + case.rounding * case.norm
 
 
-@settings(max_examples=100)
 @given(cases(plain=True), st.data())
 def test_diagonal_is_what_the_factors_make_of_the_data(case: Case, data: st.DataObject) -> None:
     result = case.fit()
@@ -206,7 +201,6 @@ def test_diagonal_is_what_the_factors_make_of_the_data(case: Case, data: st.Data
     np.testing.assert_allclose(reported, result.singular_values, rtol=0, atol=tolerance)
 
 
-@settings(max_examples=100)
 @given(cases(plain=True, dtypes=("float64",)))
 def test_working_matrix_is_the_product_and_loses_no_energy(case: Case) -> None:
     """`overwrite_x` shows the working matrix."""
@@ -217,7 +211,6 @@ def test_working_matrix_is_the_product_and_loses_no_energy(case: Case) -> None:
     assert abs(np.linalg.norm(X) - case.norm) <= tolerance
 
 
-@settings(max_examples=100)
 @given(cases(plain=True))
 def test_energies_are_the_explained_variance(case: Case) -> None:
     result = case.fit()
@@ -232,7 +225,6 @@ def test_energies_are_the_explained_variance(case: Case) -> None:
     np.testing.assert_allclose(result.explained_variance, ratio * total / divisor, rtol=1e-9)
 
 
-@settings(max_examples=150)
 @given(cases())
 def test_fill_is_counted_from_supports(case: Case) -> None:
     result = case.fit()
@@ -260,7 +252,6 @@ def test_fill_is_counted_from_supports(case: Case) -> None:
 # -------------------------------------------------------------------------------------- picks
 
 
-@settings(max_examples=200)
 @given(cases(plain=True))
 def test_each_pick_is_the_best_of_all_scores(case: Case) -> None:
     """Within rounding: a pick that is not the first of the full table is a near-tie with it."""
@@ -289,7 +280,6 @@ def test_each_pick_is_the_best_of_all_scores(case: Case) -> None:
         assert len(result.pairs) == case.options["n_transforms"]
 
 
-@settings(max_examples=100)
 @given(cases(plain=True, dtypes=("int32",)))
 def test_first_of_equal_scores_is_the_lowest(case: Case) -> None:
     """Sums of integers are exact, so that ties are ties."""

@@ -276,7 +276,7 @@ MOVES = [
         [[C, S], [S, -C]],
     )
 ]
-"""The first four keep small integers small integers: ties all along."""
+"""The first four keep numbers apart from signs: ties and near-ties all along."""
 
 
 def rotate(x: np.ndarray, y: np.ndarray, f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -296,10 +296,10 @@ def move(X: np.ndarray, i: int, j: int, g: np.ndarray, h: np.ndarray) -> None:
         X[:, i], X[:, j] = rotate(X[:, i].copy(), X[:, j].copy(), h)
 
 
-def draw_moves(random: np.random.Generator, n: int, N: int, p: int, count: int, exact: bool):
+def draw_moves(random: np.random.Generator, n: int, N: int, p: int, count: int, kind: str):
     """Random moves ``(i, j, g, h)``: j below p, below n and in the tail in turn."""
     limits = (p, n, max(n, N))
-    moves = MOVES[:4] if exact else MOVES
+    moves = MOVES if kind == "normal" else MOVES[:4]
     for k in range(count):
         i = int(random.integers(min(p, max(n, N) - 1)))
         limit = limits[k % 3]
@@ -309,16 +309,20 @@ def draw_moves(random: np.random.Generator, n: int, N: int, p: int, count: int, 
         yield i, j, g, h
 
 
-def integers_or_normal(random: np.random.Generator, shape: tuple[int, int], exact: bool, dtype):
-    if exact:
+def numbers(kind: str, random: np.random.Generator, shape: tuple[int, int], dtype) -> np.ndarray:
+    """Ties, numbers that differ in their last bits, or numbers without structure."""
+    if kind == "ties":
         return random.integers(-3, 4, shape).astype(dtype)
+    if kind == "near ties":
+        last_bits = 1 + random.integers(0, 4, shape) * np.finfo(dtype).eps
+        return (last_bits * random.choice([-1, 1], shape)).astype(dtype)
     return random.standard_normal(shape).astype(dtype)
 
 
 TILE = kernels.TILE
 
 
-@pytest.mark.parametrize("exact", [True, False], ids=["ties", "normal"])
+@pytest.mark.parametrize("kind", ["ties", "near ties", "normal"])
 @pytest.mark.parametrize("apart", [False, True], ids=["whole", "apart"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize(
@@ -336,10 +340,10 @@ TILE = kernels.TILE
     ],
 )
 def test_partitions_know_their_largest_tail_entries(
-    n: int, N: int, p: int, width: int, dtype: type, exact: bool, apart: bool
+    n: int, N: int, p: int, width: int, dtype: type, kind: str, apart: bool
 ) -> None:
     random = np.random.default_rng(n + N + width)
-    X = integers_or_normal(random, (n, N), exact, dtype)
+    X = numbers(kind, random, (n, N), dtype)
     blocks = []
     for start in range(0, N, width):
         block = np.full((n, width), np.nan, dtype=dtype)  # padding is never read
@@ -352,7 +356,7 @@ def test_partitions_know_their_largest_tail_entries(
     partition = Partition(blocks, 0, N, p, tops)
     partition.start_up()
     check_tail(partition, X, p)
-    for i, j, g, h in draw_moves(random, n, N, p, 60, exact):
+    for i, j, g, h in draw_moves(random, n, N, p, 60, kind):
         column = X[:, i].copy()
         if j < n:
             column[[i, j]] = [x[0] for x in rotate(X[[i], i], X[[j], i], g)]
@@ -394,19 +398,19 @@ def check_report(report, X: np.ndarray, i: int, j: int, p: int) -> None:
         assert report.head_column is None
 
 
-@pytest.mark.parametrize("exact", [True, False], ids=["ties", "normal"])
+@pytest.mark.parametrize("kind", ["ties", "near ties", "normal"])
 @pytest.mark.parametrize("shape", [(9, 30), (30, 9), (8, 8), (1, 9), (9, 1)])
 @pytest.mark.parametrize("selection", CODES)
 def test_updated_scores_have_the_bits_of_new_ones(
-    selection: str, shape: tuple[int, int], exact: bool
+    selection: str, shape: tuple[int, int], kind: str
 ) -> None:
     n, N = shape
     p = min(n, N, 4)
     random = np.random.default_rng(n)
-    X = integers_or_normal(random, shape, exact, np.float64)
+    X = numbers(kind, random, shape, np.float64)
     kept = State(X, p)
     kept.update(CODES[selection], -1, -1)
-    for i, j, g, h in draw_moves(random, n, N, p, 60, exact):
+    for i, j, g, h in draw_moves(random, n, N, p, 60, kind):
         move(X, i, j, g, h)
         new = State(X, p)
         new.update(CODES[selection], -1, -1)

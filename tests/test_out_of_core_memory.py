@@ -162,7 +162,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[bool, bool]]] = {
     ),
     "wide chunks of bytes": (
         {"shape": (64, 940_000), "chunk": 470_000, "dtype": "u1"},
-        {"n_components": 3, "n_transforms": 20, "memory_limit": "700MiB", "dtype": "float64"},
+        {"n_components": 3, "n_transforms": 20, "memory_limit": "750MiB", "dtype": "float64"},
         (False, True),
     ),
     "many transforms": (
@@ -172,7 +172,12 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[bool, bool]]] = {
     ),
     "many features": (
         {"shape": (20_000, 300), "chunk": 100},
-        {"n_components": 50, "n_transforms": 5000, "fill_penalty": 0.5},
+        {"n_components": 50, "n_transforms": 5000},
+        (True, False),
+    ),
+    "supports of many features": (
+        {"shape": (45_000, 30), "chunk": 10},
+        {"n_components": 1, "n_transforms": 5, "fill_penalty": 0.5},
         (True, False),
     ),
 }
@@ -212,7 +217,7 @@ def test_peak_of_going_on_is_planned(tmp_path: Path) -> None:
         "n_transforms": 4000,
         "selection": "random",
         "random_state": 0,
-        "memory_limit": "200MiB",
+        "memory_limit": "300MiB",
         "workspace": str(tmp_path / "workspace"),
     }
     made = run(path, **options)

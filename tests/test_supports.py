@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_sparse_pca import changed
 
-from streamsvd import SVDResult, fit, sparse_svd, supports
+from streamsvd import OptionError, SVDResult, fit, sparse_svd, supports
 from streamsvd.supports import Supports
 from streamsvd.transforms import TransformLog
 
@@ -249,18 +249,24 @@ def test_the_budget_ends_the_run(fill: float, alpha: float) -> None:
     assert result.stopped == "converged"
 
 
-@pytest.mark.parametrize("selection", ["gain", "kogbetliantz", "random", "nuclear"])
-@pytest.mark.parametrize("reduction", ["gram", None])
+@pytest.mark.parametrize(("reduction", "selection"), ENGINES)
 @pytest.mark.parametrize("budget", [{"max_nonzeros": 7}, {"max_fill": 0.1}])
 def test_the_budget_holds_for_every_selection(
     budget: dict[str, Any], reduction: str | None, selection: str
 ) -> None:
-    if reduction and selection == "nuclear":
-        pytest.skip("scores zero on a Gram matrix")
-    options: dict[str, Any] = {"n_transforms": 50, "random_state": 0, "reduction": reduction}
-    result = sparse_svd(data(), P, selection=selection, **options, **budget)
+    options: dict[str, Any] = {"n_transforms": 50, "reduction": reduction, "selection": selection}
+    result = sparse_svd(data(), P, **options, **budget)
     assert result.n_nonzeros <= 7
     assert np.all(result.history.n_nonzeros <= 7)
+
+
+@pytest.mark.parametrize("reduction", ["gram", None])
+@pytest.mark.parametrize("budget", [{"max_nonzeros": 7}, {"max_fill": 0.1}, {"fill_penalty": 1.0}])
+def test_random_pairs_do_not_see_fill(budget: dict[str, Any], reduction: str | None) -> None:
+    """They would pass any budget: refused, not ignored."""
+    options: dict[str, Any] = {"n_transforms": 50, "reduction": reduction, "random_state": 0}
+    with pytest.raises(OptionError, match=r'selection="random".*max_nonzeros'):
+        sparse_svd(data(), P, selection="random", **options, **budget)
 
 
 def test_the_smaller_of_two_budgets_counts() -> None:
