@@ -16,6 +16,8 @@ import io
 import json
 import os
 import shutil
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ from streamsvd.kernels import Array
 from streamsvd.transforms import TransformLog
 
 RUN_VERSION = 1
+INGESTED = ("mean", "scale", "energies", "initial")
+LOGGED = ("pairs", "left", "right", "values")
 
 
 class Workspace:
@@ -74,6 +78,11 @@ class Workspace:
         setting differs.
         """
         here = self._read_json("run.json")
+        if here is None and (self.folder / "run.json").exists():
+            raise ResourceError(
+                f"{self.folder / 'run.json'} is damaged: what ran in this workspace is not known; "
+                "give a new folder"
+            )
         if here is None:
             strangers = sorted(
                 p.name for p in self.folder.iterdir() if p.name[0] != "." and p.name != "lock"
@@ -120,10 +129,7 @@ class Workspace:
 
     def load_ingested(self) -> dict[str, Array] | None:
         """What `save_ingested` noted, None when the ingest did not finish."""
-        try:
-            return _read_arrays(self.folder / "ingested.npz")
-        except FileNotFoundError:
-            return None
+        return _read_arrays(self.folder / "ingested.npz", INGESTED)
 
     # ---------------------------------------------------------------------------------- log
 
@@ -149,12 +155,12 @@ class Workspace:
         """Fill `log`, which is empty and takes what room it needs, with the saved transforms."""
         parts: list[dict[str, Array]] = []
         saved = 0
-        while (path := self._segment(saved)).exists():
-            parts.append(_read_arrays(path))
-            saved += len(parts[-1]["pairs"])
+        # What comes after a damaged file is made again, with the same bits.
+        while (part := _read_arrays(self._segment(saved), LOGGED)) and len(part["pairs"]):
+            parts.append(part)
+            saved += len(part["pairs"])
         if parts:
-            names = ("pairs", "left", "right", "values")
-            log.extend(*(np.concatenate([part[name] for part in parts]) for name in names))
+            log.extend(*(np.concatenate([part[name] for part in parts]) for name in LOGGED))
         self._saved = saved
 
     def _segment(self, first: int) -> Path:
@@ -173,8 +179,8 @@ class Workspace:
 
     def clean_step(self) -> int | None:
         """At which transform the working store stands; None when it was left in the middle."""
-        state = self._read_json("state.json")
-        return None if state is None else int(state["step"])
+        step = (self._read_json("state.json") or {}).get("step")
+        return step if isinstance(step, int) else None
 
     def discard_store(self) -> None:
         """Forget the working store and what was ingested; the log stays."""
@@ -186,11 +192,12 @@ class Workspace:
     # ---------------------------------------------------------------------------- the files
 
     def _read_json(self, name: str) -> dict[str, Any] | None:
+        """The content of a file, None when it is not there or damaged."""
         try:
-            content: dict[str, Any] = json.loads((self.folder / name).read_text())
-        except FileNotFoundError:
+            content = json.loads((self.folder / name).read_text())
+        except (FileNotFoundError, ValueError):
             return None
-        return content
+        return content if isinstance(content, dict) else None
 
     def _write_json(self, name: str, content: dict[str, Any]) -> None:
         self._write(self.folder / name, json.dumps(content, indent=1).encode())
@@ -224,6 +231,12 @@ class Workspace:
             os.close(fd)
 
 
-def _read_arrays(path: Path) -> dict[str, Array]:
-    with np.load(path, allow_pickle=False) as arrays:
-        return dict(arrays)
+def _read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, Array] | None:
+    """The arrays of a file, None when it is not there or damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in names}
+    except (OSError, ValueError, EOFError, KeyError, TypeError, AttributeError):
+        return None
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError):
+        return None

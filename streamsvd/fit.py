@@ -14,7 +14,7 @@ import numpy as np
 
 from streamsvd.assembly import make_coordinator, make_partitions, pivot_order, row_energies
 from streamsvd.checkpoint import Workspace
-from streamsvd.errors import OptionError, StreamSVDError
+from streamsvd.errors import OptionError, ResourceError, StreamSVDError
 from streamsvd.executor import Executor, SerialExecutor, ThreadExecutor
 from streamsvd.gram import gram_matrix
 from streamsvd.ingest import Preprocessing, ingest
@@ -252,14 +252,21 @@ class _Run:
         """A new working store of zeros."""
         n, n_samples, width = self.source.n_features, self.source.n_samples, self.plan.chunk_width
         check_free_disk(path.parent, self.plan.disk)
-        paths = create_raw_array(path, n, n_samples, width, self.dtype)
-        reserve_files(paths, self.plan.disk // self.plan.n_chunks)
+        try:
+            paths = create_raw_array(path, n, n_samples, width, self.dtype)
+            reserve_files(paths, self.plan.disk // self.plan.n_chunks)
+        except OSError as error:
+            raise ResourceError(
+                f"cannot write the working store {path} of {self.plan.disk:,} bytes: {error}; make "
+                "room, or pass workspace= on another disk"
+            ) from error
         return WorkingMatrix.map(paths, n, n_samples, width, self.dtype)
 
     def _reopen(self, space: Workspace) -> tuple[WorkingMatrix, dict[str, Array]] | None:
         """The working store of a run that was stopped cleanly, None when it cannot be trusted."""
         ingested = space.load_ingested()
-        chunks = intact_chunks(space.store)
+        shape = (self.source.n_features, self.source.n_samples)
+        chunks = intact_chunks(space.store, shape, self.dtype)
         if ingested is None or chunks is None or space.clean_step() != len(self.log):
             return None
         paths, width = chunks

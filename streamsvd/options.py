@@ -141,14 +141,15 @@ class Options:
         if self.max_nonzeros is not None:
             limits.append(int(self.max_nonzeros))
         if self.max_fill is not None:
-            limits.append(int(self.max_fill * self.n_components * n_features))
+            # a share such as 0.29 of 100 means 29, whatever its last bit
+            limits.append(math.floor(self.max_fill * self.n_components * n_features + 1e-6))
         if not limits:
             return None
         if min(limits) < self.n_components:
             raise OptionError(
                 f"max_fill={self.max_fill} allows {min(limits)} nonzeros in {self.n_components} "
                 f"components of {n_features} features; each component needs at least one: raise it "
-                f"to {self.n_components / (self.n_components * n_features):.3g} or more"
+                f"to {math.ceil(1e6 / n_features) / 1e6:g} or more"
             )
         return min(limits)
 

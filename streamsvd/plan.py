@@ -108,12 +108,12 @@ def make_plan(
     """
     n, n_total, p, m = n_features, n_samples, n_components, n_transforms
     column = n * itemsize
-    state = p * n * (2 * itemsize + 8) + p * (n_total // 1024 + 1) * 8 + 96 * m + 300 * n
+    state = p * n * (2 * itemsize + 8) + p * (n_total // 1024 + 1) * 8 + 300 * m + 300 * n
     # components and right vectors, built at the end: dense, pattern and sparse
     result = 4 * 8 * p * (min(n, p + m) + min(n_total, p + m))
     strip = strip_width(n, n_total, source_chunk, memory_limit)
     # one strip is cast and worked on while the next is read and decoded
-    strips = n * strip * (itemsize + 3 * source_itemsize)
+    strips = n * strip * (2 * itemsize + 3 * source_itemsize)
     base = FIXED_BYTES + state + max(result, strips)
     matrix, rows = column * n_total, p * n_total * itemsize
     in_memory = place == "memory" or (place == "either" and base + matrix <= memory_limit)

@@ -72,8 +72,11 @@ class Source:
 class ZarrSource(Source):
     """A `Source` in a Zarr array; chunks are checked before they are decoded."""
 
-    def __init__(self, array: zarr.Array[Any], sample_axis: int, name: str) -> None:
+    def __init__(
+        self, array: zarr.Array[Any], sample_axis: int, name: str, missing_chunks: str
+    ) -> None:
         self._grid = array.shards or array.chunks
+        self._may_miss = missing_chunks == "fill"
         super().__init__(array, sample_axis, name, self._grid[sample_axis])
 
     def read(self, start: int, stop: int, dtype: np.dtype[Any]) -> Array:
@@ -81,7 +84,7 @@ class ZarrSource(Source):
         keys = list(self._keys(start, stop))
         if isinstance(self.array.store, LocalStore):
             for key in keys:
-                _check_chunk(self.array, key, self.name)
+                check_chunk(self.array, key, self.name, self._may_miss)
         try:
             strip = self._strip(start, stop)  # new already
         except Exception as error:  # each codec raises its own kinds
@@ -167,18 +170,49 @@ class SparseSource(Source):
                 f"only, but samples are its {'columns' if sample_axis else 'rows'} (sample_axis="
                 f"{sample_axis}); convert it, for example with SciPy's tocsr() or tocsc()"
             )
-        self._parts: dict[str, Any] = {key: group[key] for key in ("data", "indices")}
-        indptr: Any = group["indptr"]
-        self._indptr = np.asarray(indptr[...], dtype=np.int64)
+        self._parts: dict[str, Any] = {key: group[key] for key in SPARSE_PARTS}
+        self.name = name
+        self._indptr = self._read("indptr", 0, self._parts["indptr"].shape[0]).astype(np.int64)
+        size = group.attrs["shape"][sample_axis]  # type: ignore[index]
+        fits = len(self._indptr) == size + 1 and self._indptr[0] == 0  # type: ignore[operator]
+        if not fits or np.any(np.diff(self._indptr) < 0) or self._indptr[-1] > self._entries:
+            raise SourceError(f"{name}/indptr does not fit the shape and the data of the matrix")
         described = _Described(self._parts["data"].dtype, tuple(group.attrs["shape"]))  # type: ignore[arg-type]
         super().__init__(described, sample_axis, name, 1)
 
     def _strip(self, start: int, stop: int) -> Array:
-        lo, hi = self._indptr[start], self._indptr[stop]
-        data, indices = (np.asarray(self._parts[key][lo:hi]) for key in ("data", "indices"))
+        lo, hi = int(self._indptr[start]), int(self._indptr[stop])
+        data, indices = (self._read(key, lo, hi) for key in ("data", "indices"))
+        if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < self.n_features:
+            raise SourceError(
+                f"{self.name}/indices go from {indices.min()} to {indices.max()} in samples {start} "
+                f"to {stop - 1}; there are {self.n_features} features"
+            )
         indptr = self._indptr[start : stop + 1] - lo
         shape = (stop - start, self.n_features)
         return sparse.csr_array((data, indices, indptr), shape=shape).toarray().T
+
+    @property
+    def _entries(self) -> int:
+        return min(self._parts[key].shape[0] for key in ("data", "indices"))
+
+    def _read(self, part: str, start: int, stop: int) -> Array:
+        """Entries of one of the three arrays, its chunks checked first."""
+        array, name = self._parts[part], f"{self.name}/{part}"
+        width = (array.shards or array.chunks)[0]
+        keys = [
+            array.metadata.encode_chunk_key((k,)) for k in range(start // width, -(-stop // width))
+        ]
+        if isinstance(array.store, LocalStore):
+            for key in keys:
+                check_chunk(array, key, name, may_miss=True)
+        try:
+            return np.asarray(array[start:stop])
+        except Exception as error:  # each codec raises its own kinds
+            raise SourceError(
+                f"{name}: cannot read chunk(s) {_some(keys)}: {type(error).__name__}: {error}; "
+                "restore them"
+            ) from error
 
 
 class _Described(NamedTuple):
@@ -198,6 +232,10 @@ def open_source(x: Any, sample_axis: int, *, missing_chunks: str = "error") -> S
     array, name = _open(x)
     is_sparse, is_zarr = isinstance(array, zarr.Group), isinstance(array, zarr.Array | zarr.Group)
     if is_sparse:
+        lost = [key for key in SPARSE_PARTS if key not in array]
+        if lost or "shape" not in array.attrs:
+            what = ", ".join([*lost, *(["shape"] if "shape" not in array.attrs else [])])
+            raise SourceError(f"{name} is not a whole sparse matrix: {what} is not there")
         dtype, shape = array["data"].dtype, tuple(array.attrs["shape"])
     else:
         dtype, shape = array.dtype, array.shape
@@ -220,7 +258,7 @@ def open_source(x: Any, sample_axis: int, *, missing_chunks: str = "error") -> S
             _refuse_missing(part, name)
     if is_sparse:
         return SparseSource(array, sample_axis, name)
-    return ZarrSource(array, sample_axis, name)
+    return ZarrSource(array, sample_axis, name, missing_chunks)
 
 
 def _open(x: Any) -> tuple[Any, str]:
@@ -342,7 +380,7 @@ def _listed(array: zarr.Array[Any]) -> set[str]:
     return sync(collect())
 
 
-def _check_chunk(array: zarr.Array[Any], key: str, name: str) -> None:
+def check_chunk(array: zarr.Array[Any], key: str, name: str, may_miss: bool) -> None:
     """Refuse empty and truncated chunk files that decoders would take for data.
 
     A truncated blosc chunk gives wrong numbers or kills the process; an empty shard reads as the
@@ -353,7 +391,9 @@ def _check_chunk(array: zarr.Array[Any], key: str, name: str) -> None:
             size = os.fstat(file.fileno()).st_size
             header = file.read(16)
     except FileNotFoundError:
-        return  # missing_chunks="fill"
+        if may_miss:
+            return
+        raise SourceError(f"{name}: chunk {key} is missing; restore it") from None
     compressor = array.compressors[-1] if array.compressors and array.shards is None else None
     is_blosc = "blosc" in type(compressor).__name__.lower()
     if size == 0 or (is_blosc and int.from_bytes(header[12:16], "little") != size):
@@ -434,11 +474,15 @@ def raw_chunk_paths(array: zarr.Array[Any], dtype: np.dtype[Any]) -> list[Path]:
     return paths
 
 
-def intact_chunks(path: Path) -> tuple[list[Path], int] | None:
+def intact_chunks(
+    path: Path, shape: tuple[int, int], dtype: np.dtype[Any]
+) -> tuple[list[Path], int] | None:
     """The chunk files of a working store and their width, None unless all are there and whole."""
     try:
         array: Any = zarr.open_array(LocalStore(path, read_only=True), mode="r")
-        return raw_chunk_paths(array, array.dtype), array.chunks[1]
+        if array.shape != shape:
+            return None
+        return raw_chunk_paths(array, dtype), array.chunks[1]
     except (OSError, ValueError):
         return None
 
@@ -477,7 +521,9 @@ def new_output(
         _fsync_tree(aside)
         os.rename(aside, target)
     except OSError as error:
-        raise ResourceError(f"cannot write {target}: {error}") from error
+        raise ResourceError(
+            f"cannot write {target}: {error}; make room, or choose another path"
+        ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -524,10 +570,12 @@ def write_group(
             os.rename(target, old)
         os.rename(new, target)
     except OSError as error:
+        raise ResourceError(
+            f"cannot write {target}: {error}; make room, or choose another path"
+        ) from error
+    finally:
         if old.exists() and not target.exists():
             os.rename(old, target)
-        raise ResourceError(f"cannot write {target}: {error}") from error
-    finally:
         shutil.rmtree(new, ignore_errors=True)
         if target.exists():
             shutil.rmtree(old, ignore_errors=True)
@@ -546,7 +594,9 @@ def read_group(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str
                 raise SourceError(f"{where}/{name}: missing chunk(s) {_some(lost)}")
             arrays[name] = np.asarray(array[...])
     except FileNotFoundError as error:
-        raise SourceError(f"no Zarr group at {where}") from error
+        left = sorted(path.name for path in where.parent.glob(f".{where.name}.*"))
+        hint = f"; a save that was killed left {', '.join(left)} beside it" if left else ""
+        raise SourceError(f"no Zarr group at {where}{hint}") from error
     except (ValueError, RuntimeError, EOFError, KeyError) as error:
         raise SourceError(f"cannot read the Zarr group at {where}: {error}") from error
     return arrays, dict(group.attrs)

@@ -5,6 +5,7 @@ block: a map of the file rewrites two rows for the price of two rows, while any 
 read the array.
 """
 
+import errno
 import mmap
 import os
 from collections.abc import Iterator, Sequence
@@ -59,14 +60,18 @@ class WorkingMatrix:
         n_bytes = n_features * width * dtype.itemsize
         maps, blocks = [], []
         for path in paths:
-            with open(path, "r+b") as file:
-                try:
+            try:
+                with open(path, "r+b") as file:
                     mapped = mmap.mmap(file.fileno(), n_bytes)
-                except (OSError, ValueError) as error:
-                    raise ResourceError(
-                        f"{path} cannot be mapped for writing: {error}; use a workspace on a local "
-                        "disk"
-                    ) from error
+            except (OSError, ValueError) as error:
+                raise ResourceError(
+                    f"{path} cannot be mapped for writing: {error}; "
+                    + (
+                        f"{len(paths)} files are needed: raise the limit (ulimit -n)"
+                        if isinstance(error, OSError) and error.errno == errno.EMFILE
+                        else "use a workspace on a local disk"
+                    )
+                ) from error
             # Moves touch two rows of pages: reading ahead would read the rest of the chunk.
             if hasattr(mmap, "MADV_RANDOM"):
                 mapped.madvise(mmap.MADV_RANDOM)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -32,79 +32,81 @@ def digest(result: SVDResult) -> str:
 
 # --------------------------------------------------------------------------------------- kill -9
 
+
+class Stage(NamedTuple):
+    """A kind of run most of whose time goes into what it is named after."""
+
+    start: str
+    """When the clock of a kill starts."""
+    n_transforms: int
+    options: dict[str, Any]
+    seconds: float = 5.0
+    """Between checkpoints."""
+    strips: bool = False
+    """Read the source a chunk at a time."""
+    waits_after: str = "transforms"
+    """Where a run waits to be killed, however fast the machine is."""
+
+
 RANDOM = {"selection": "random", "random_state": 0}
-KILLS: dict[str, tuple[str, float, dict[str, Any]]] = {
-    # When the clock starts, at most how long it runs, in times of a whole run, and a run most of
-    # whose time goes into what it is named after. Six kills leave something to do.
-    "ingest": (
-        "starts",
-        0.6,
-        {"strips": True, "options": {"n_transforms": 200, "center": "features"}},
-    ),
-    "transforms": (
-        "transforms",
-        0.25,
-        {"seconds": 0.02, "options": {"n_transforms": 30_000} | RANDOM},
-    ),
-    "replay": (
-        "starts",
-        0.25,
-        {"seconds": 0.02, "options": {"n_transforms": 30_000, "normalize": "samples"} | RANDOM},
-    ),
-    "checkpoints": ("starts", 0.25, {"seconds": 0.0, "options": {"n_transforms": 150}}),
+STAGES = {
+    "ingest": Stage("starts", 200, {"center": "features"}, strips=True, waits_after="ingest"),
+    "transforms": Stage("transforms", 15_000, RANDOM, 0.02),
+    "replay": Stage("starts", 15_000, {"normalize": "samples"} | RANDOM, 0.02),
+    "checkpoints": Stage("starts", 150, {}, 0.0),
 }
 
 
 def run(
-    source: Path,
-    workspace: Path | None,
-    *,
-    options: dict[str, Any],
-    seconds: float = 5.0,
-    strips: bool = False,
+    source: Path, workspace: Path, kind: Stage, n_transforms: int, waits: bool = False
 ) -> tuple[str, float]:
     """A fit in a process of its own: a digest of its result, and what it took.
 
-    `seconds` between checkpoints; with `strips` a chunk of the source at a time. Says when it
-    starts, and when it makes its first transform.
+    Says when it starts, and when it makes its first transform.
     """
-    streamsvd.fit.CHECKPOINT_SECONDS = seconds
-    if strips:
-        streamsvd.plan.STRIP_BYTES = 1
+    streamsvd.fit.CHECKPOINT_SECONDS = kind.seconds
     told = set()
 
     def progress(stage: str, done: int, total: int) -> None:
         if stage not in told:
             told.add(stage)
             print(stage, flush=True)
+        if waits and stage == kind.waits_after and done == total:
+            time.sleep(1000)
 
     start = time.monotonic()
     print("starts", flush=True)
-    with blocks_of(300, "disk, rows held"):
+    with blocks_of(300, "disk, rows held", *([1] if kind.strips else [])):
         made = sparse_svd(
-            source, P, workspace=workspace, resume=bool(workspace), progress=progress, **options
+            source,
+            P,
+            n_transforms=n_transforms,
+            workspace=workspace,
+            resume=True,
+            progress=progress,
+            **kind.options,
         )
     return digest(made), time.monotonic() - start
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", KILLS)
+@pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_killed_at_any_moment(stage: str, seed: int, tmp_path: Path, forks: Any) -> None:
     """Six times in a row; then it goes on to the same bits."""
-    start, share, sizes = KILLS[stage]
+    kind = STAGES[stage]
+    m = kind.n_transforms
     source = write_zarr(tmp_path / "x.zarr", normal(20, 2000), (20, 20))
-    expected, seconds = forks.run(run, source, tmp_path / "whole", **sizes)
+    expected, seconds = forks.run(run, source, tmp_path / "whole", kind, m)
     random = np.random.default_rng([seed, *stage.encode()])
-    workspace, codes = tmp_path / "workspace", []
-    for _ in range(6):
-        job = forks.start(run, source, workspace, **sizes)
-        job.until(start, or_end=True)
-        time.sleep(share * seconds * random.random())
-        codes.append(job.kill())
-    assert codes.count(-signal.SIGKILL) >= 5
-    assert forks.run(run, source, workspace, **sizes)[0] == expected
-    assert forks.run(run, source, workspace, **sizes)[0] == expected
+    workspace = tmp_path / "workspace"
+    for k in range(1, 7):
+        job = forks.start(run, source, workspace, kind, m * k // 6, waits=True)
+        job.until(kind.start)
+        time.sleep((0.7 if stage == "ingest" else 0.25) * seconds * random.random())
+        assert job.kill() == -signal.SIGKILL
+    for _ in range(2):
+        assert forks.run(run, source, workspace, kind, m)[0] == expected
 
 
 def save_again_and_again(path: Path, overwrite: bool) -> None:

@@ -3,6 +3,7 @@
 import shutil
 from collections import namedtuple
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -337,11 +338,16 @@ def test_missing_chunks_that_were_left_out_on_purpose(tmp_path: Path) -> None:
     assert differences(made, sparse_svd(exact.toarray().T, 3, n_transforms=20)) == []
 
 
-def refusal(path: Path) -> str:
-    """What is said of a matrix that cannot be read; for a process of its own, which may crash."""
-    with pytest.raises(SourceError) as raised:
-        sparse_svd(path, 3, n_transforms=5, sample_axis=0)
-    return str(raised.value)
+def refusals(paths: list[Path]) -> list[str]:
+    """What is said of matrices that cannot be read; in a process of its own, which may crash."""
+    said = []
+    for path in paths:
+        try:
+            sparse_svd(path, 3, n_transforms=5, sample_axis=0)
+            said.append("not refused")
+        except Exception as error:
+            said.append(f"{type(error).__name__}: {error}")
+    return said
 
 
 def truncated(content: bytes) -> bytes:
@@ -352,47 +358,48 @@ def emptied(content: bytes) -> bytes:
     return b""
 
 
-@pytest.mark.parametrize("harm", [truncated, emptied])
-@pytest.mark.parametrize("part", ["data", "indices", "indptr"])
 @pytest.mark.parametrize("compressor", [None, numcodecs.Blosc(), numcodecs.Zstd()])
-def test_a_damaged_chunk_of_a_part(
-    compressor: Any, part: str, harm: Callable[[bytes], bytes], forks: Any, tmp_path: Path
-) -> None:
+def test_a_damaged_chunk_of_a_part(compressor: Any, forks: Any, tmp_path: Path) -> None:
     """Blosc, what AnnData writes by default, reads a truncated chunk as if it were whole."""
-    matrix = sparse.csr_array(counts().T)
-    path = write_sparse(tmp_path / "x.zarr", matrix, "csr_matrix", compressors=compressor)
-    file = path / part / "1"
-    file.write_bytes(harm(file.read_bytes()))
-    said = forks.run(refusal, path)
-    assert f"{path}/{part}" in said
+    matrix, files = sparse.csr_array(counts().T), []
+    for harm, part in product((truncated, emptied), ("data", "indices", "indptr")):
+        path = tmp_path / f"{harm.__name__}-{part}.zarr"
+        write_sparse(path, matrix, "csr_matrix", compressors=compressor)
+        files.append(path / part / "1")
+        files[-1].write_bytes(harm(files[-1].read_bytes()))
+    for file, said in zip(files, forks.run(refusals, [f.parents[1] for f in files]), strict=True):
+        assert said.startswith(f"SourceError: {file.parent}")
+        assert "1" in said.removeprefix(f"SourceError: {file.parent}")
 
 
-@pytest.mark.parametrize("index", [N, -1, 10**7])
-def test_indices_beyond_the_features(index: int, forks: Any, tmp_path: Path) -> None:
+def test_indices_beyond_the_features(forks: Any, tmp_path: Path) -> None:
     """SciPy would write such entries wherever that is."""
-    matrix = sparse.csr_array(counts().T)
-    indices = matrix.indices.copy()
-    indices[5] = index
-    path = write_sparse(tmp_path / "x.zarr", parts(matrix, indices=indices), "csr_matrix")
-    said = forks.run(refusal, path)
-    assert f"{path}/indices" in said
-    assert f"from 0 to {N - 1}" in said
+    matrix, paths = sparse.csr_array(counts().T), []
+    for index in (N, -1, 10**7):
+        indices = matrix.indices.copy()
+        indices[5] = index
+        harmed = parts(matrix, indices=indices)
+        paths.append(write_sparse(tmp_path / f"{index}.zarr", harmed, "csr_matrix"))
+    for path, said in zip(paths, forks.run(refusals, paths), strict=True):
+        assert said.startswith(f"SourceError: {path}/indices")
+        assert f"from 0 to {N - 1}" in said
 
 
-@pytest.mark.parametrize("harm", ["decreasing", "beyond", "short", "not from zero"])
-def test_indptr_that_does_not_fit(harm: str, forks: Any, tmp_path: Path) -> None:
+def test_indptr_that_does_not_fit(forks: Any, tmp_path: Path) -> None:
     matrix = sparse.csr_array(counts().T)
-    indptr = matrix.indptr.copy()
-    if harm == "decreasing":
-        indptr[50] = indptr[49] - 3
-    elif harm == "beyond":
-        indptr[-1] += 5
-    elif harm == "short":
-        indptr = indptr[:-2]
-    else:
-        indptr[0] = 3
-    path = write_sparse(tmp_path / "x.zarr", parts(matrix, indptr=indptr), "csr_matrix")
-    assert f"{path}/indptr" in forks.run(refusal, path)
+    good = matrix.indptr
+    harmed = {
+        "decreasing": np.concatenate([good[:50], [good[49] - 3], good[51:]]),
+        "beyond": np.concatenate([good[:-1], [good[-1] + 5]]),
+        "short": good[:-2],
+        "not from zero": np.concatenate([[3], good[1:]]),
+    }
+    paths = [
+        write_sparse(tmp_path / f"{name}.zarr", parts(matrix, indptr=indptr), "csr_matrix")
+        for name, indptr in harmed.items()
+    ]
+    for path, said in zip(paths, forks.run(refusals, paths), strict=True):
+        assert said.startswith(f"SourceError: {path}/indptr")
 
 
 @pytest.mark.parametrize("part", ["data", "indices", "indptr"])

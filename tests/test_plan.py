@@ -73,10 +73,9 @@ def test_place(place: str, more: int, in_memory: bool, hold_rows: bool, peak: in
 
 
 LARGE_RESULT = {
-    "n_samples": 2000,
-    "source_chunk": 2000,
+    "n_samples": 200_000,
     "n_components": 100,
-    "n_transforms": 10_000,
+    "n_transforms": 100_000,
 }
 REFUSALS = [
     # place, changes: words of the remedy
