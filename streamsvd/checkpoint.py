@@ -234,7 +234,7 @@ class Workspace:
 def _read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, Array] | None:
     """The arrays of a file, None when it is not there or damaged."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in names}
     except (OSError, ValueError, EOFError, KeyError, TypeError, AttributeError):
         return None

@@ -1,5 +1,6 @@
 """One fit from end to end: plan, ingest or resume, rotate, keep what is needed to go on."""
 
+import errno
 import logging
 import shutil
 import tempfile
@@ -58,7 +59,15 @@ def fit(x: Any, options: Options, progress: Progress) -> SVDResult:
                 "stopped before the first transform; go on with the same call and resume=True "
                 f"(workspace {options.workspace})"
             )
-        return _Run(source, options, plan, space, progress, stop).result()
+        try:
+            return _Run(source, options, plan, space, progress, stop).result()
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+            raise ResourceError(
+                f"{error}: each chunk of the working store is an open file; raise the limit "
+                "(ulimit -n)"
+            ) from error
 
 
 def plan_fit(source: Source, options: Options) -> Plan:
@@ -96,6 +105,7 @@ def plan_fit(source: Source, options: Options) -> Plan:
         itemsize=dtype.itemsize,
         place=place,
         width=width,
+        counts_fill=bool(options.fill_penalty) or options.budget(source.n_features) is not None,
     )
 
 

@@ -62,8 +62,11 @@ class _Cache(FunctionCache):  # type: ignore[misc]
                 path = self._path(sig, data.codegen)
                 content = serialize.dumps(self._impl.reduce(data))
                 aside = path.with_suffix(f".{uuid.uuid4().hex}")
-                aside.write_bytes(hashlib.sha256(content).digest() + content)
-                os.replace(aside, path)
+                try:
+                    aside.write_bytes(hashlib.sha256(content).digest() + content)
+                    os.replace(aside, path)
+                finally:
+                    aside.unlink(missing_ok=True)
 
     def _path(self, sig: Any, codegen: Any) -> Path:
         key = repr((sig, codegen.magic_tuple(), numba.__version__, _sources()))

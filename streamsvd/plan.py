@@ -87,6 +87,7 @@ def make_plan(
     memory_limit: int,
     place: str,
     width: int | None = None,
+    counts_fill: bool = False,
 ) -> Plan:
     """Plan a fit, or refuse it with the figures.
 
@@ -105,10 +106,14 @@ def make_plan(
         in memory or a store that is there already.
     width : int, optional
         Chunk width of a working store that is given.
+    counts_fill : bool
+        Whether supports are kept during the fit.
     """
     n, n_total, p, m = n_features, n_samples, n_components, n_transforms
     column = n * itemsize
-    state = p * n * (2 * itemsize + 8) + p * (n_total // 1024 + 1) * 8 + 300 * m + 300 * n
+    state = p * n * (2 * itemsize + 8) + p * (n_total // 1024 + 1) * 8 + 400 * m + 300 * n
+    if counts_fill:
+        state += n * n // 4 + 24 * p * n
     # components and right vectors, built at the end: dense, pattern and sparse
     result = 4 * 8 * p * (min(n, p + m) + min(n_total, p + m))
     strip = strip_width(n, n_total, source_chunk, memory_limit)

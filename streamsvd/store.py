@@ -152,7 +152,8 @@ class DaskSource(Source):
 
     def _strip(self, start: int, stop: int) -> Array:
         strip = self.array[:, start:stop] if self.sample_axis else self.array[start:stop].T
-        return np.asarray(strip.compute())
+        computed = strip.compute()
+        return np.asarray(computed.toarray() if hasattr(computed, "toarray") else computed)
 
 
 class SparseSource(Source):
@@ -185,12 +186,13 @@ class SparseSource(Source):
         data, indices = (self._read(key, lo, hi) for key in ("data", "indices"))
         if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < self.n_features:
             raise SourceError(
-                f"{self.name}/indices go from {indices.min()} to {indices.max()} in samples {start} "
-                f"to {stop - 1}; there are {self.n_features} features"
+                f"{self.name}/indices go from {indices.min()} to {indices.max()} in samples "
+                f"{start} to {stop - 1}; they must be from 0 to {self.n_features - 1}"
             )
         indptr = self._indptr[start : stop + 1] - lo
         shape = (stop - start, self.n_features)
-        return sparse.csr_array((data, indices, indptr), shape=shape).toarray().T
+        values = data.astype(np.float64)  # entries listed twice add up, without overflow
+        return sparse.csr_array((values, indices, indptr), shape=shape).toarray().T
 
     @property
     def _entries(self) -> int:
@@ -252,10 +254,12 @@ def open_source(x: Any, sample_axis: int, *, missing_chunks: str = "error") -> S
     mark = _mark(array)
     if mark is not None:
         raise SourceError(f"{name} is not data: {mark}")
-    stored = [array[key] for key in SPARSE_PARTS] if is_sparse else [array]
     if missing_chunks == "error":
-        for part in stored:
-            _refuse_missing(part, name)
+        stored = (
+            {f"{name}/{key}": array[key] for key in SPARSE_PARTS} if is_sparse else {name: array}
+        )
+        for part_name, part in stored.items():
+            _refuse_missing(part, part_name)
     if is_sparse:
         return SparseSource(array, sample_axis, name)
     return ZarrSource(array, sample_axis, name, missing_chunks)

@@ -97,12 +97,18 @@ class WorkingMatrix:
         if not self.paths:
             self.blocks[b][:, k : k + part.shape[1]] = part
             return
-        with open(self.paths[b], "r+b", buffering=0) as file:
-            if part.shape[1] == self.width and part.flags.c_contiguous:
-                _write_pages(file.fileno(), part, 0)
-                return
-            for i, row in enumerate(part):
-                _write_pages(file.fileno(), row, (i * self.width + k) * part.itemsize)
+        try:
+            with open(self.paths[b], "r+b", buffering=0) as file:
+                if part.shape[1] == self.width and part.flags.c_contiguous:
+                    _write_pages(file.fileno(), part, 0)
+                    return
+                for i, row in enumerate(part):
+                    _write_pages(file.fileno(), row, (i * self.width + k) * part.itemsize)
+        except OSError as error:
+            raise ResourceError(
+                f"cannot write {self.paths[b]}: {error}; make room, or raise the limit of open "
+                "files (ulimit -n)"
+            ) from error
 
     def columns(self, stop: int) -> Array:
         """A copy of the columns below `stop`, (n, stop)."""
