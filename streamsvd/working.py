@@ -64,6 +64,9 @@ class WorkingMatrix:
                 with open(path, "r+b") as file:
                     mapped = mmap.mmap(file.fileno(), n_bytes)
             except (OSError, ValueError) as error:
+                blocks.clear()
+                for opened in maps:
+                    opened.close()  # the files may have to be removed
                 raise ResourceError(
                     f"{path} cannot be mapped for writing: {error}; "
                     + (
