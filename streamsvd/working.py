@@ -58,7 +58,8 @@ class WorkingMatrix:
     ) -> "WorkingMatrix":
         """The chunk files `paths`, mapped for reading and writing."""
         n_bytes = n_features * width * dtype.itemsize
-        maps, blocks = [], []
+        maps: list[mmap.mmap] = []
+        blocks: list[Array] = []
         for path in paths:
             try:
                 with open(path, "r+b") as file:
