@@ -118,7 +118,7 @@ def make_plan(
     result = 4 * 8 * p * (min(n, p + m) + min(n_total, p + m))
     strip = strip_width(n, n_total, source_chunk, memory_limit)
     # one strip is cast and worked on while the next is read and decoded
-    cast = itemsize if itemsize != source_itemsize else 0
+    cast = itemsize if itemsize > source_itemsize else 0
     strips = n * strip * (itemsize + cast + 3 * source_itemsize)
     base = FIXED_BYTES + state + max(result, strips)
     matrix, rows = column * n_total, p * n_total * itemsize
