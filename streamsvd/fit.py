@@ -27,14 +27,8 @@ from streamsvd.progress import progress_bar
 from streamsvd.replay import replay
 from streamsvd.result import SVDResult
 from streamsvd.solver import algorithm_1, random_pairs
-from streamsvd.store import (
-    Source,
-    ZarrSource,
-    create_raw_array,
-    intact_chunks,
-    open_source,
-    raw_chunk_paths,
-)
+from streamsvd.sources import Source, ZarrSource, open_source
+from streamsvd.store import create_raw_array, intact_chunks, raw_chunk_paths
 from streamsvd.supports import Supports
 from streamsvd.system import check_free_disk, free_memory, n_cpus, page_cache
 from streamsvd.transforms import TransformLog

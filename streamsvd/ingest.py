@@ -10,7 +10,7 @@ import numpy as np
 from streamsvd.errors import SourceError
 from streamsvd.kernels import Array
 from streamsvd.plan import strip_width
-from streamsvd.store import Source
+from streamsvd.sources import Source
 from streamsvd.sweeps import LANES, add_moments, center_samples, flush_lanes, normalize_samples
 from streamsvd.working import WorkingMatrix
 
