@@ -211,7 +211,7 @@ class SVDResult:
     def pairs(self) -> Array:
         """(m, 2) the pairs (i, j) of the transforms, in order; rows of the working matrix.
 
-        After a pivot, row r is feature ``log.order[r]``.
+        After a pivot, row r is feature ``log.order[r]``. Block steps have ``log.indices`` instead.
         """
         if isinstance(self.log, BlockLog):
             raise OptionError("block steps have no pairs: see log.indices")
