@@ -7,7 +7,7 @@ from streamsvd.fit import fit, plan_fit
 from streamsvd.options import Options, Progress
 from streamsvd.plan import Plan
 from streamsvd.result import SVDResult
-from streamsvd.store import open_source
+from streamsvd.sources import open_source
 
 
 def sparse_svd(

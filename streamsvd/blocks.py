@@ -242,7 +242,12 @@ def _replay_stretch(working: WorkingMatrix, log: BlockLog, steps: range, touched
         product.on_panel(panel, touched)
         panel[:, places] = stepped
         products.append(product)
+    opened, blocks = 0, working.sweep()
     for lo, hi, at in columns.tiles():
+        while opened * working.width < hi:  # a tile can begin in the block before: read again then
+            next(blocks)
+            opened += 1
         for product in products:
             product.on_tile(lo, hi, at)
+    next(blocks, None)
     working.scatter(touched, panel)

@@ -10,7 +10,7 @@ import numpy as np
 from streamsvd.errors import SourceError
 from streamsvd.kernels import Array
 from streamsvd.plan import strip_width
-from streamsvd.store import Source
+from streamsvd.sources import Source
 from streamsvd.sweeps import LANES, add_moments, center_samples, flush_lanes, normalize_samples
 from streamsvd.working import WorkingMatrix
 
@@ -160,13 +160,14 @@ def ingest(
         scale,
     )
     moments = Moments(np.zeros(n))
-    for start, strip in StripReader(source, working.dtype, step):
-        before.apply(strip)
-        if of_features and start == 0:
-            moments = Moments(strip[:, 0])
-        moments.add(start, strip)
-        working.write(start, strip)
-        on_samples(strip.shape[1])
+    with working.write_behind() as write:
+        for start, strip in StripReader(source, working.dtype, step):
+            before.apply(strip)
+            if of_features and start == 0:
+                moments = Moments(strip[:, 0])
+            write(start, strip)
+            moments.add(start, strip)
+            on_samples(strip.shape[1])
     sums, squares = moments.totals()
     if not of_features:
         return preprocessing, squares
@@ -184,7 +185,7 @@ def ingest(
         scale,
     )
     energies = Moments(np.zeros(n))
-    for start, stop, block in working:
+    for start, stop, block in working.sweep():
         after.apply(block)
         energies.add(start, block, stop - start)
     return preprocessing, energies.totals()[1]

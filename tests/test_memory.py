@@ -45,7 +45,7 @@ from test_memory import digest
 from streamsvd import sparse_svd
 from streamsvd.fit import plan_fit
 from streamsvd.options import Options
-from streamsvd.store import open_source
+from streamsvd.sources import open_source
 
 path, options = json.loads(sys.argv[1])
 X = np.load(path) if path.endswith(".npy") else path
@@ -155,14 +155,14 @@ def wide_compressed_chunks(folder: Path) -> Path:
     ("make", "options"),
     [
         (zarr_in_memory, {"center": "samples", "normalize": "samples"}),
-        (wide_compressed_chunks, {"memory_limit": "768MiB", "dtype": "float64"}),
+        (wide_compressed_chunks, {"memory_limit": "1GiB", "dtype": "float64"}),
         (
             wide_compressed_chunks,
             {
                 "algorithm": "block",
                 "n_components": 80,
                 "n_transforms": 30,
-                "memory_limit": "768MiB",
+                "memory_limit": "1GiB",
                 "dtype": "float64",
             },
         ),
