@@ -21,6 +21,7 @@ def sparse_svd(
     fill_penalty: float = 0.0,
     max_fill: float | None = None,
     max_nonzeros: int | None = None,
+    max_nonzeros_per_component: int | None = None,
     pivot: bool = False,
     refine: bool = False,
     sample_axis: int = 1,
@@ -77,6 +78,8 @@ def sparse_svd(
     max_fill, max_nonzeros : float, int, optional
         Budget of nonzeros of all components together, as a share of ``p n`` or a count. Pairs that
         would pass it are no candidates; block steps end before the first that would.
+    max_nonzeros_per_component : int, optional
+        The most nonzeros of each component; not for block steps.
     pivot : bool
         Start from the `p` features of largest energy instead of the first `p`; a permutation, which
         costs no fill.
@@ -176,6 +179,7 @@ def sparse_svd(
         fill_penalty=fill_penalty,
         max_fill=max_fill,
         max_nonzeros=max_nonzeros,
+        max_nonzeros_per_component=max_nonzeros_per_component,
         pivot=pivot,
         refine=refine,
         sample_axis=sample_axis,
@@ -200,6 +204,7 @@ def sparse_pca(
     *,
     max_fill: float | None = None,
     max_nonzeros: int | None = None,
+    max_nonzeros_per_component: int | None = None,
     n_transforms: int | None = None,
     fill_penalty: float = 0.5,
     pivot: bool = True,
@@ -225,7 +230,9 @@ def sparse_pca(
         As in `sparse_svd`.
     max_fill, max_nonzeros : float, int, optional
         Budget of nonzeros of all components together, as a share of ``p n`` or a count; 5 % when
-        neither is given.
+        none of the three is given.
+    max_nonzeros_per_component : int, optional
+        The most nonzeros of each component.
     n_transforms, fill_penalty, pivot, tol
         Of the greedy path, as in `sparse_svd`. The budget ends the path by default, or transforms
         that gain less than `tol` of the total variance.
@@ -254,7 +261,7 @@ def sparse_pca(
     >>> result.n_nonzeros
     12
     """
-    if max_fill is None and max_nonzeros is None:
+    if max_fill is None and max_nonzeros is None and max_nonzeros_per_component is None:
         max_fill = 0.05
     return sparse_svd(
         X,
@@ -265,6 +272,7 @@ def sparse_pca(
         fill_penalty=fill_penalty,
         max_fill=max_fill,
         max_nonzeros=max_nonzeros,
+        max_nonzeros_per_component=max_nonzeros_per_component,
         pivot=pivot,
         refine=refine,
         sample_axis=sample_axis,
