@@ -5,7 +5,6 @@ import logging
 import os
 import re
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -256,7 +255,7 @@ def pca(source: str, out: str, overwrite: bool, **options: Any) -> None:
 def info(result: str) -> None:
     """Show the sizes, options, components and history of RESULT."""
     from streamsvd import SVDResult
-    from streamsvd.demo import report
+    from streamsvd.summary import report
 
     _echo(report(SVDResult.load(result)))
 
@@ -360,14 +359,12 @@ def demo(out: str | None, progress: bool | None) -> None:
 def _fit_and_save(
     method: Callable[..., Any], source: str, out: str, overwrite: bool, options: dict[str, Any]
 ) -> None:
-    from streamsvd.demo import summary
+    from streamsvd.summary import summary
 
-    began = time.perf_counter()
     _check_out(out, overwrite)
     result = method(source, **options)
     result.save(out, overwrite=overwrite)
-    seconds = f"{time.perf_counter() - began:.1f} s"
-    _echo([*summary(result), f"time                {seconds}", f"saved               {out}"])
+    _echo([*summary(result), f"saved               {out}"])
     if result.n_features > result.n_samples:
         click.echo(
             f"Note: {result.n_features} features are more than {result.n_samples} samples; if they "
@@ -398,7 +395,7 @@ def _check_out(out: str, overwrite: bool) -> None:
 
 
 def _is_result(path: Path) -> bool:
-    from streamsvd.result import FORMAT
+    from streamsvd.saving import FORMAT
 
     try:
         return bool(json.loads((path / "zarr.json").read_text())["attributes"]["format"] == FORMAT)

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ CHECKPOINT_SECONDS = 5.0
 
 def fit(x: Any, options: Options, progress: Progress) -> SVDResult:
     """Run `streamsvd.sparse_svd` with checked options."""
+    began = time.monotonic()
     source = open_source(x, options.sample_axis, missing_chunks=options.missing_chunks)
     options.check_shape(source.n_features, source.n_samples)
     plan = plan_fit(source, options)
@@ -60,7 +61,7 @@ def fit(x: Any, options: Options, progress: Progress) -> SVDResult:
                 f"(workspace {options.workspace})"
             )
         try:
-            return _Run(source, options, plan, space, progress, stop).result()
+            result = _Run(source, options, plan, space, progress, stop).result()
         except OSError as error:
             if error.errno != errno.EMFILE:
                 raise
@@ -68,6 +69,8 @@ def fit(x: Any, options: Options, progress: Progress) -> SVDResult:
                 f"{error}: each chunk of the working store is an open file; raise the limit "
                 "(ulimit -n)"
             ) from error
+    seconds = time.monotonic() - began
+    return replace(result, seconds=seconds, bytes_read=source.bytes_read)
 
 
 def plan_fit(source: Source, options: Options) -> Plan:

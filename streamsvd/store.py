@@ -50,7 +50,11 @@ class Source:
         Samples in a chunk: reading in multiples of it reads no chunk twice.
     array
         What is read.
+    bytes_read : int
+        How much was, so far, after decompression.
     """
+
+    bytes_read = 0
 
     def __init__(self, array: Any, sample_axis: int, name: str, chunk: int) -> None:
         self.name, self.dtype = name, array.dtype
@@ -64,9 +68,12 @@ class Source:
             return np.array(self._strip(start, stop), dtype=dtype, order="C")
 
     def _strip(self, start: int, stop: int) -> Array:
-        return np.asarray(
-            self.array[:, start:stop] if self.sample_axis else self.array[start:stop].T
-        )
+        strip = self.array[:, start:stop] if self.sample_axis else self.array[start:stop].T
+        return self._counted(np.asarray(strip))
+
+    def _counted(self, part: Array) -> Array:
+        self.bytes_read += part.nbytes
+        return part
 
 
 class ZarrSource(Source):
@@ -153,7 +160,8 @@ class DaskSource(Source):
     def _strip(self, start: int, stop: int) -> Array:
         strip = self.array[:, start:stop] if self.sample_axis else self.array[start:stop].T
         computed = strip.compute()
-        return np.asarray(computed.toarray() if hasattr(computed, "toarray") else computed)
+        dense = computed.toarray() if hasattr(computed, "toarray") else computed
+        return self._counted(np.asarray(dense))
 
 
 class SparseSource(Source):
@@ -209,7 +217,7 @@ class SparseSource(Source):
             for key in keys:
                 check_chunk(array, key, name, may_miss=True)
         try:
-            return np.asarray(array[start:stop])
+            return self._counted(np.asarray(array[start:stop]))
         except Exception as error:  # each codec raises its own kinds
             raise SourceError(
                 f"{name}: cannot read chunk(s) {_some(keys)}: {type(error).__name__}: {error}; "

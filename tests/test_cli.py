@@ -21,8 +21,9 @@ import streamsvd
 from streamsvd import SVDResult, options, sparse_svd
 from streamsvd.cli import in_our_words, main
 from streamsvd.convert import convert
-from streamsvd.demo import ASCII, BLOCKS, marks_for, pictures, table
+from streamsvd.demo import ASCII, BLOCKS, marks_for, pictures
 from streamsvd.store import new_output
+from streamsvd.summary import table
 
 
 def run(*args, code=0, charset="utf-8"):
