@@ -302,6 +302,48 @@ def accuracy(result: str, source: str, **options: Any) -> None:
 
 
 @main.command()
+@click.argument("result")
+@option(
+    "--kind",
+    "Loadings; explained variance; that or the accuracy against transforms and fill; scores.",
+    values=["components", "scree", "variance", "accuracy", "scores"],
+    default="components",
+)
+@option("--out", "Where the picture goes, as its ending says.", "PICTURE.png", required=True)
+@option("--overwrite", "Replace a picture that is at --out.", is_flag=True)
+@option(
+    "--source X",
+    "The data of the fit: scores and accuracy need them, others then compare with PCA. "
+    "[default: none]",
+    "SOURCE",
+)
+@option(
+    "--image-shape",
+    "Draw components as images of so many rows and columns. [default: as a heat map]",
+    "ROWS COLUMNS",
+    nargs=2,
+    type=int,
+)
+@option(
+    "--pair", "Components of the scores, counted from 0.", "I J", nargs=2, type=int, default=(0, 1)
+)
+@of_the_fit
+@missing_chunks_option
+@quiet_option
+def plot(result: str, out: str, overwrite: bool, **options: Any) -> None:
+    """Draw RESULT; needs matplotlib, see the extra `plot`."""
+    from streamsvd import SVDResult
+    from streamsvd.plot import check_file
+
+    path = Path(out).expanduser()
+    check_file(path, overwrite)
+    figure = SVDResult.load(result).plot(**options)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    click.echo(f"saved {out}")
+
+
+@main.command()
 @click.argument("source", metavar="IN")
 @click.argument("out", metavar="OUT.zarr")
 @option("--key", "Which matrix of an .npz or .mat file with several.", "NAME")

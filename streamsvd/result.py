@@ -2,12 +2,13 @@
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from streamsvd import summary
+from streamsvd import plot, summary
 from streamsvd.errors import OptionError
 from streamsvd.gram import gram_matrix
 from streamsvd.ingest import StripReader
@@ -193,6 +194,96 @@ class SVDResult(Solution):
                 parse_size("gram_limit", gram_limit),
                 advance,
             )
+
+    def plot(
+        self,
+        kind: str = "components",
+        X: Any = None,
+        *,
+        image_shape: tuple[int, int] | None = None,
+        feature_names: Sequence[Any] | None = None,
+        labels: Any = None,
+        pair: tuple[int, int] = (0, 1),
+        sample_axis: int | None = None,
+        missing_chunks: str = "error",
+        progress: Progress = None,
+    ) -> Any:
+        """Draw the result, with matplotlib (``pip install "streamsvd[plot]"``).
+
+        Parameters
+        ----------
+        kind : {"components", "scree", "variance", "accuracy", "scores"}
+            ``"components"``: the loadings, as a heat map or as images. ``"scree"``: explained
+            variance of each component and in sum. ``"variance"``, ``"accuracy"``: along the path,
+            against transforms and against fill; accuracy is the objective over its bound, as in
+            the paper. ``"scores"``: the samples on two of the components.
+        X : path, zarr.Array or array, optional
+            The data of the fit, for one more pass: ``"scores"`` needs them (any samples will do),
+            so do ``"accuracy"``, and ``"variance"`` after a fit in place, unless the fit was with
+            ``reduction="gram"`` and was not loaded; others compare with PCA when they have them.
+        image_shape : (int, int), optional
+            Rows and columns of pixels, when features are the pixels of an image, row by row.
+        feature_names : sequence, optional
+            Written at the heat map where there are 60 or fewer.
+        labels : (N,) array, optional
+            Colours of the scores: classes, or floats on a scale.
+        pair : (int, int)
+            Components of the scores, counted from 0.
+        sample_axis, missing_chunks, progress
+            As in `transform`.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            Save it with ``savefig("x.png")``; notebooks show it once ``matplotlib.pyplot`` is
+            imported.
+
+        Notes
+        -----
+        Of more than 20,000 samples, as many are drawn, evenly spaced. Memory: an n x n matrix
+        where `X` is given for other kinds than scores.
+        """
+        options = {"image_shape": image_shape, "feature_names": feature_names, "pair": pair}
+        plot.check(self, kind, options)
+        figure = plot.new_figure()
+        if kind == "components":
+            if image_shape is not None:
+                plot.draw_images(figure, self, image_shape)
+            else:
+                plot.draw_heat_map(figure, self, feature_names)
+            return figure
+        source = None if X is None else self._open(X, sample_axis, missing_chunks)
+        if kind == "scores":
+            if source is None:
+                raise OptionError(
+                    "scores are those of samples: pass X=..., some with these features"
+                )
+            labels = plot.check_labels(labels, source.n_samples)
+            step = -(-source.n_samples // plot.MOST_POINTS)
+            labels = None if labels is None else labels[::step]
+            scores = self._some_scores(source, step, progress)
+            plot.draw_scores(figure, self, scores, labels, pair, source.n_samples)
+            return figure
+        gram = self.gram
+        if gram is None and source is not None:
+            gram = self._gram_of(source, progress)
+        if kind == "scree":
+            plot.draw_scree(figure, self, gram)
+        else:
+            curve = plot.variance_curve if kind == "variance" else plot.accuracy_curve
+            plot.draw_curve(figure, self, curve(self, gram))
+        return figure
+
+    def _some_scores(self, source: Source, step: int, progress: Progress) -> Array:
+        """Scores of every `step`-th sample, (p, ceil(N / step)), in one pass."""
+        parts = []
+        with progress_bar(progress, "scores", source.n_samples) as advance:
+            for start, strip in StripReader(source, self.dtype):
+                some = np.ascontiguousarray(strip[:, -start % step :: step])
+                self.preprocessing.apply(some)
+                parts.append(self.components @ some.astype(np.float64, copy=False))
+                advance(strip.shape[1])
+        return np.hstack(parts)
 
     def _open(self, X: Any, sample_axis: int | None, missing_chunks: str) -> Source:
         if isinstance(X, Source):
