@@ -1,7 +1,7 @@
 """What the user gets: sparse orthonormal components, and the path that led to them."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -10,14 +10,17 @@ import numpy as np
 from scipy import sparse
 
 from streamsvd.errors import OptionError, SourceError
+from streamsvd.exports import to_anndata, to_xarray
 from streamsvd.gram import gram_matrix
 from streamsvd.ingest import Preprocessing, StripReader
+from streamsvd.inputs import Ask, open_data
 from streamsvd.kernels import Array
+from streamsvd.labels import Axis, pack, unpack
 from streamsvd.metrics import Accuracy, measure
-from streamsvd.options import Options, Progress, check_axis, parse_size
+from streamsvd.options import Options, Progress, parse_size
 from streamsvd.progress import progress_bar
 from streamsvd.refine import Refined, refine_rows
-from streamsvd.sources import Source, open_source
+from streamsvd.sources import Source
 from streamsvd.store import new_output, open_written, read_group, write_group
 from streamsvd.system import n_cpus
 from streamsvd.transforms import TransformLog
@@ -74,6 +77,8 @@ class SVDResult:
     refined : Refined or None
         Components that `refine` made from those of the path. They replace them in `components`;
         `path_components` keeps the others.
+    features, samples : Axis or None
+        What they are called, where the data said.
     """
 
     log: TransformLog
@@ -89,6 +94,12 @@ class SVDResult:
     settings: dict[str, Any]
     gram: Array | None = None
     refined: Refined | None = None
+    features: Axis | None = None
+    samples: Axis | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: as `save`, without the Gram matrix and what is built on first use."""
+        return {one.name: getattr(self, one.name) for one in fields(self)} | {"gram": None}
 
     def __repr__(self) -> str:
         explained = ""
@@ -114,6 +125,16 @@ class SVDResult:
     def n_features(self) -> int:
         """`n`."""
         return self.log.n_features
+
+    @property
+    def feature_names(self) -> Array | None:
+        """(n,) names of the features, None where the data had none."""
+        return None if self.features is None else self.features.names
+
+    @property
+    def sample_names(self) -> Array | None:
+        """(N,) names of the samples of the fit, None where the data had none in memory."""
+        return None if self.samples is None else self.samples.names
 
     @property
     def is_reduced(self) -> bool:
@@ -478,15 +499,63 @@ class SVDResult:
     def _open(self, X: Any, sample_axis: int | None, missing_chunks: str) -> Source:
         if isinstance(X, Source):
             return X
-        axis = self.sample_axis if sample_axis is None else sample_axis
-        check_axis(axis)
-        source = open_source(X, axis, missing_chunks=missing_chunks)
+        source = open_data(
+            X,
+            Ask(sample_axis, missing_chunks=missing_chunks),
+            Ask(self.sample_axis, self.settings.get("sample_dim"), self.settings.get("layer")),
+        )
         if source.n_features != self.n_features:
             raise OptionError(
                 f"{source.name} has {source.n_features} features, the fit had {self.n_features}; "
                 "pass the same features, and sample_axis if samples are on the other axis"
             )
+        if self.features is not None and source.features is not None:
+            difference = self.features.difference(source.features)
+            if difference is not None:
+                raise OptionError(
+                    f"{source.name} has other features than the fit, or in another order: "
+                    f"{difference}"
+                )
         return source
+
+    # ----------------------------------------------------------------- for other libraries
+
+    def to_xarray(self, X: Any = None) -> Any:
+        """Components and variances as an `xarray.Dataset`, with the coordinates of the features.
+
+        Parameters
+        ----------
+        X : DataArray or other data, optional
+            Adds the `scores` of these samples, with their coordinates: one pass.
+
+        Returns
+        -------
+        xarray.Dataset
+            `components` (component, *features), `mean` and `scale` (*features),
+            `explained_variance`, `explained_variance_ratio` and `singular_values` (component,);
+            dense. Features of several dimensions, such as pixels, have their shape again.
+        """
+        source = None if X is None else self._open(X, None, "error")
+        return to_xarray(self, source)
+
+    def to_anndata(self, adata: Any, *, key: str = "sparse_pca") -> Any:
+        """Write scores and loadings into an AnnData, as Scanpy does for PCA; one pass.
+
+        Parameters
+        ----------
+        adata : AnnData
+            With the features of the fit among its variables. Of a fit on a layer, that layer is
+            read again. Changed in place.
+        key : str
+            Scores go to ``obsm["X_" + key]`` (N, p), loadings to ``varm[key]`` (n, p; sparse, zero
+            for variables that were not in the fit), variances and options to ``uns[key]``.
+
+        Returns
+        -------
+        AnnData
+            `adata`.
+        """
+        return to_anndata(self, adata, key)
 
     # -------------------------------------------------------------------------- on disk
 
@@ -520,6 +589,10 @@ class SVDResult:
             arrays[f"{name}/data"] = matrix.data
             arrays[f"{name}/indices"] = matrix.indices
             arrays[f"{name}/indptr"] = matrix.indptr
+        labels = {}
+        for name, axis in (("features", self.features), ("samples", self.samples)):
+            packed, labels[name] = pack(axis)
+            arrays |= {f"{name}/{key}": values for key, values in packed.items()}
         attributes = {
             "format": FORMAT,
             "version": VERSION,
@@ -534,6 +607,7 @@ class SVDResult:
             "dtype": self.dtype.name,
             "stopped": self.stopped,
             "settings": self.settings,
+            "labels": labels,
         }
         write_group(path, arrays, attributes, overwrite=overwrite)
 
@@ -578,7 +652,16 @@ class SVDResult:
             dtype=np.dtype(attributes["dtype"]),
             stopped=attributes["stopped"],
             settings=attributes["settings"],
+            features=_labels(arrays, attributes, "features"),
+            samples=_labels(arrays, attributes, "samples"),
         )
+
+
+def _labels(arrays: dict[str, Array], attributes: dict[str, Any], name: str) -> Axis | None:
+    """Features or samples as `SVDResult.save` wrote them."""
+    start = f"{name}/"
+    own = {key.removeprefix(start): value for key, value in arrays.items() if key.startswith(start)}
+    return unpack(own, attributes.get("labels", {}).get(name))
 
 
 def _signs(rows: sparse.csr_array) -> Array:

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import zarr
 from scipy import sparse
-from zarr.storage import LocalStore
+from zarr.storage import LocalStore, ZipStore
 
 from streamsvd.errors import ResourceError, SourceError
 from streamsvd.kernels import Array
+from streamsvd.labels import Axis
 from streamsvd.options import check_missing
 from streamsvd.store import (
     MARK,
@@ -49,7 +50,12 @@ class Source:
         Samples in a chunk: reading in multiples of it reads no chunk twice.
     array
         What is read.
+    features, samples : Axis or None
+        What they are called, where that is known.
     """
+
+    features: Axis | None = None
+    samples: Axis | None = None
 
     def __init__(self, array: Any, sample_axis: int, name: str, chunk: int) -> None:
         self.name, self.dtype = name, array.dtype
@@ -63,9 +69,9 @@ class Source:
             return np.array(self._strip(start, stop), dtype=dtype, order="C")
 
     def _strip(self, start: int, stop: int) -> Array:
-        return np.asarray(
-            self.array[:, start:stop] if self.sample_axis else self.array[start:stop].T
-        )
+        """Samples ``start..stop-1`` (n, stop - start) as they are stored."""
+        strip = self.array[:, start:stop] if self.sample_axis else self.array[start:stop]
+        return dense(strip) if self.sample_axis else dense(strip).T
 
 
 class ZarrSource(Source):
@@ -103,6 +109,9 @@ class ZarrSource(Source):
                 with suppress(FileNotFoundError):
                     stat = (root / key).stat()
                     digest.update(f"{key} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+        elif isinstance(self.array.store, ZipStore):
+            stat = Path(self.array.store.path).stat()
+            digest.update(f"{stat.st_size} {stat.st_mtime_ns}".encode())
         return digest.hexdigest()
 
     def mark(self, reason: str) -> None:
@@ -150,9 +159,8 @@ class DaskSource(Source):
         super().__init__(array, sample_axis, name, max(sizes))
 
     def _strip(self, start: int, stop: int) -> Array:
-        strip = self.array[:, start:stop] if self.sample_axis else self.array[start:stop].T
-        computed = strip.compute()
-        return np.asarray(computed.toarray() if hasattr(computed, "toarray") else computed)
+        strip = self.array[:, start:stop] if self.sample_axis else self.array[start:stop]
+        return dense(strip.compute()) if self.sample_axis else dense(strip.compute()).T
 
 
 class SparseSource(Source):
@@ -163,13 +171,7 @@ class SparseSource(Source):
     """
 
     def __init__(self, group: zarr.Group, sample_axis: int, name: str) -> None:
-        kind = group.attrs["encoding-type"]
-        if (kind == "csr_matrix") != (sample_axis == 0):
-            raise SourceError(
-                f"{name} is a {kind} and can be read by {'rows' if sample_axis else 'columns'} "
-                f"only, but samples are its {'columns' if sample_axis else 'rows'} (sample_axis="
-                f"{sample_axis}); convert it, for example with SciPy's tocsr() or tocsc()"
-            )
+        check_compressed(str(group.attrs["encoding-type"]), sample_axis, name)
         self._parts: dict[str, Any] = {key: group[key] for key in SPARSE_PARTS}
         self.name = name
         self._indptr = self._read("indptr", 0, self._parts["indptr"].shape[0]).astype(np.int64)
@@ -223,14 +225,45 @@ class _Described(NamedTuple):
     shape: tuple[int, ...]
 
 
-def open_source(x: Any, sample_axis: int, *, missing_chunks: str = "error") -> Source:
-    """Open what a user calls data: a Zarr path or array, a NumPy or Dask array.
+def dense(strip: Any) -> Array:
+    """A NumPy or SciPy matrix as a NumPy array."""
+    if hasattr(strip, "toarray"):
+        return strip.astype(np.float64).toarray()  # entries listed twice add up, without overflow
+    return np.asarray(strip)
+
+
+def check_compressed(kind: str, sample_axis: int, name: str) -> None:
+    """Refuse a sparse matrix whose samples are not what it is compressed by; `kind` is csr, csc."""
+    if kind.startswith("csr") != (sample_axis == 0):
+        raise SourceError(
+            f"{name} is a {kind} and can be read by {'rows' if sample_axis else 'columns'} "
+            f"only, but samples are its {'columns' if sample_axis else 'rows'} (sample_axis="
+            f"{sample_axis}); pass sample_axis={1 - sample_axis} if they are not, or convert it, "
+            "for example with SciPy's tocsr() or tocsc()"
+        )
+
+
+def check_matrix(dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> None:
+    """Refuse what is not a matrix of real numbers."""
+    if dtype.kind not in "biuf":
+        raise SourceError(f"{name} holds {dtype}, not real numbers; convert it first")
+    if len(shape) != 2:
+        raise SourceError(f"{name} has shape {shape}; need two axes, features and samples")
+    if 0 in shape:
+        raise SourceError(f"{name} is empty: shape {shape}")
+
+
+def open_source(
+    x: Any, sample_axis: int, *, missing_chunks: str = "error", name: str | None = None
+) -> Source:
+    """Open a Zarr path or array, the group of a sparse matrix, a NumPy or a Dask array.
 
     Nothing is decoded yet. Refuses what is not a matrix of real numbers, and stores with missing
-    chunks unless ``missing_chunks="fill"``.
+    chunks unless ``missing_chunks="fill"``. `name` is what to call it in errors.
     """
     check_missing(missing_chunks)
-    array, name = _open(x)
+    array, found = _open(x)
+    name = name or found
     is_sparse, is_zarr = isinstance(array, zarr.Group), isinstance(array, zarr.Array | zarr.Group)
     if is_sparse:
         lost = [key for key in SPARSE_PARTS if key not in array]
@@ -240,12 +273,7 @@ def open_source(x: Any, sample_axis: int, *, missing_chunks: str = "error") -> S
         dtype, shape = array["data"].dtype, tuple(array.attrs["shape"])
     else:
         dtype, shape = array.dtype, array.shape
-    if dtype.kind not in "biuf":
-        raise SourceError(f"{name} holds {dtype}, not real numbers; convert it first")
-    if len(shape) != 2:
-        raise SourceError(f"{name} has shape {shape}; need two axes, features and samples")
-    if 0 in shape:
-        raise SourceError(f"{name} is empty: shape {shape}")
+    check_matrix(dtype, shape, name)
     if isinstance(array, np.ndarray):
         return Source(array, sample_axis, name, 1)
     if not is_zarr:
@@ -277,7 +305,8 @@ def _open(x: Any) -> tuple[Any, str]:
         return x, "the Dask array"
     raise SourceError(
         f"cannot read {type(x).__name__}: give a path to a Zarr array, a zarr.Array, a NumPy or a "
-        "Dask array"
+        "Dask array, a CSR or CSC matrix, a pandas or polars DataFrame, an xarray.DataArray or an "
+        "AnnData"
     )
 
 
@@ -299,23 +328,36 @@ def _refuse_missing(array: zarr.Array[Any], name: str) -> None:
         )
 
 
+def open_node(x: Any) -> Any:
+    """The Zarr array or group at a path, a URL, or inside a ``.zip`` file."""
+    x = os.fspath(x)
+    if "://" not in x:
+        x = str(Path(x).expanduser())
+    store, inside = _zip_store(x)
+    if store is None and os.path.isfile(x):
+        raise SourceError(f"{x} is a file, not a Zarr store; see `streamsvd convert`")
+    try:
+        return zarr.open(x if store is None else store, path=inside, mode="r")
+    except FileNotFoundError as error:
+        what = "" if "://" in x or store or os.path.exists(x) else "no such path"
+        raise SourceError(f"no Zarr array at {x}" + (f": {what}" if what else "")) from error
+    except ImportError as error:
+        raise SourceError(f"{x} needs another package: {error}") from error
+    except Exception as error:  # bad JSON, unknown codec, object dtype, ...
+        raise SourceError(f"cannot open {x} as a Zarr array: {error}") from error
+
+
+def _zip_store(path: str) -> tuple[ZipStore | None, str | None]:
+    """The zip file that a path leads into, if any, and the rest of the path."""
+    for place in (Path(path), *Path(path).parents):
+        if place.suffix == ".zip" and place.is_file():
+            inside = Path(path).relative_to(place).as_posix()
+            return ZipStore(place, mode="r"), None if inside == "." else inside
+    return None, None
+
+
 def _open_array(x: Any) -> Any:
-    node: Any = x
-    if not isinstance(x, zarr.Array | zarr.Group):
-        x = os.fspath(x)
-        if "://" not in x:
-            x = str(Path(x).expanduser())
-        if os.path.isfile(x):
-            raise SourceError(f"{x} is a file, not a Zarr store; see `streamsvd convert`")
-        try:
-            node = zarr.open(x, mode="r")
-        except FileNotFoundError as error:
-            what = "" if "://" in x or os.path.exists(x) else "no such path"
-            raise SourceError(f"no Zarr array at {x}" + (f": {what}" if what else "")) from error
-        except ImportError as error:
-            raise SourceError(f"{x} needs another package: {error}") from error
-        except Exception as error:  # bad JSON, unknown codec, object dtype, ...
-            raise SourceError(f"cannot open {x} as a Zarr array: {error}") from error
+    node = x if isinstance(x, zarr.Array | zarr.Group) else open_node(x)
     if isinstance(node, zarr.Group) and node.attrs.get("encoding-type") in SPARSE_KINDS:
         return node
     if isinstance(node, zarr.Group):

@@ -321,7 +321,9 @@ ARRAYS = [
     (structured(), ("real numbers", "convert")),
     (X.tolist(), ("list", "a path", "NumPy")),
     (None, ("NoneType", "a path", "NumPy")),
-    (sparse.csr_array(X), ("csr_array", "a path", "NumPy")),
+    (sparse.csr_array(X), ("csr_array", "by rows only", "sample_axis=0", "tocsc()")),
+    (sparse.coo_array(X), ("coo_array", "strips of samples", "tocsr()", "tocsc()")),
+    (sparse.csc_array(X + 1j), ("complex128", "real numbers", "convert")),
 ]
 
 
@@ -422,9 +424,31 @@ def group_object(tmp_path: Path) -> Any:
     return zarr.open_group(group(tmp_path), mode="r")
 
 
-def npy(tmp_path: Path) -> Path:
+def table(tmp_path: Path) -> Path:
+    np.savetxt(tmp_path / "place.csv", X)
+    return tmp_path / "place.csv"
+
+
+def h5ad(tmp_path: Path) -> Path:
+    (tmp_path / "place.h5ad").write_bytes(b"HDF")
+    return tmp_path / "place.h5ad"
+
+
+def cut_npy(tmp_path: Path) -> Path:
     np.save(tmp_path / "place.npy", X)
+    with open(tmp_path / "place.npy", "r+b") as file:
+        file.truncate(1000)
     return tmp_path / "place.npy"
+
+
+def object_npy(tmp_path: Path) -> Path:
+    np.save(tmp_path / "place.npy", X.astype(object))
+    return tmp_path / "place.npy"
+
+
+def no_zip(tmp_path: Path) -> Path:
+    (tmp_path / "place.zip").write_bytes(b"PK nothing")
+    return tmp_path / "place.zip"
 
 
 def folder(tmp_path: Path) -> Path:
@@ -453,7 +477,11 @@ def unknown_codec(tmp_path: Path) -> Path:
         (group, ("place", "group", "counts", "layers/scaled", "name one")),
         (empty_group, ("place", "group", "none")),
         (group_object, ("place", "group", "counts", "layers/scaled", "name one")),
-        (npy, ("place.npy", "is a file", "convert")),
+        (table, ("place.csv", "is a file", "convert")),
+        (h5ad, ("place.h5ad", "HDF5", "read_h5ad", "backed", "write_zarr")),
+        (cut_npy, ("place.npy", "cannot read")),
+        (object_npy, ("place.npy", "cannot read")),
+        (no_zip, ("place.zip", "cannot open")),
         (folder, ("place", "no Zarr array")),
         (lambda tmp_path: tmp_path / "place", ("place", "no such path")),
         (lambda tmp_path: group(tmp_path) / "wrong", ("place/wrong", "no such path")),
