@@ -83,6 +83,11 @@ def open_data(x: Any, ask: Ask, fitted: Ask | None = None) -> Source:
     return _array(x, ask, fitted)
 
 
+def is_known(x: Any) -> bool:
+    """Whether `x` is a path or of a kind in `KINDS`: not an array or a matrix in memory."""
+    return isinstance(x, str | os.PathLike) or any(is_a(x, *kind) for kind in KINDS)
+
+
 def is_a(x: Any, package: str, name: str) -> bool:
     """Whether `x` is of the class `name` of a package, or of one made from it."""
     return any(
@@ -147,7 +152,7 @@ def _array_axis(name: str, ask: Ask, fitted: Ask) -> int:
 
 
 def _array(x: Any, ask: Ask, fitted: Ask) -> Source:
-    """What `open_source` reads: NumPy, Zarr and Dask arrays."""
+    """What `open_source` reads as it is: NumPy, Zarr and Dask arrays."""
     axis = _array_axis(type(x).__name__, ask, fitted)
     return open_source(x, axis, missing_chunks=ask.missing_chunks)
 
@@ -411,7 +416,9 @@ def _instead(remedy: str) -> Callable[[Any, Ask, Ask], Source]:
 
 
 KINDS: dict[tuple[str, str], Callable[[Any, Ask, Ask], Source]] = {
+    ("zarr", "Array"): _array,
     ("zarr", "Group"): _group,
+    ("dask", "Array"): _array,
     ("pandas", "DataFrame"): _pandas,
     ("polars", "DataFrame"): _polars,
     ("polars", "LazyFrame"): _instead("collect() it, or write it to a Zarr array"),

@@ -436,7 +436,7 @@ def test_not_finite_in_any_kind(tmp_path: Path) -> None:
     X[4, 60] = np.nan
     for make in (dask_in_two_dimensions, csr, csc):
         source, axis = make(tmp_path / make.__name__, X)
-        with pytest.raises(SourceError, match="holds nan at feature 4, sample 60"):
+        with pytest.raises(SourceError, match="holds NaN at feature 4, sample 60"):
             sparse_svd(source, 3, sample_axis=axis)
 
 

@@ -16,7 +16,7 @@ from scipy import sparse
 from test_sparse_pca import changed
 from zarr.storage import ZipStore
 
-from streamsvd import OptionError, SourceError, SVDResult, sparse_pca, sparse_svd
+from streamsvd import OptionError, SVDResult, sparse_pca, sparse_svd
 
 pytestmark = [
     pytest.mark.usefixtures("narrow_strips"),
