@@ -19,6 +19,7 @@ from streamsvd.errors import OptionError, ResourceError, StreamSVDError
 from streamsvd.executor import Executor, SerialExecutor, ThreadExecutor
 from streamsvd.gram import gram_matrix
 from streamsvd.ingest import Preprocessing, ingest
+from streamsvd.inputs import Ask, open_data
 from streamsvd.interrupts import StopRequest, raise_for, stop_requests
 from streamsvd.kernels import Array
 from streamsvd.options import Options, Progress, working_dtype, workspace_path
@@ -27,14 +28,8 @@ from streamsvd.progress import progress_bar
 from streamsvd.replay import replay
 from streamsvd.result import SVDResult
 from streamsvd.solver import algorithm_1, random_pairs
-from streamsvd.store import (
-    Source,
-    ZarrSource,
-    create_raw_array,
-    intact_chunks,
-    open_source,
-    raw_chunk_paths,
-)
+from streamsvd.sources import Source, ZarrSource
+from streamsvd.store import create_raw_array, intact_chunks, raw_chunk_paths
 from streamsvd.supports import Supports
 from streamsvd.system import check_free_disk, free_memory, n_cpus, page_cache
 from streamsvd.transforms import TransformLog
@@ -50,7 +45,7 @@ CHECKPOINT_SECONDS = 5.0
 def fit(x: Any, options: Options, progress: Progress) -> SVDResult:
     """Run `streamsvd.sparse_svd` with checked options."""
     began = time.monotonic()
-    source = open_source(x, options.sample_axis, missing_chunks=options.missing_chunks)
+    source = open_data(x, Ask.of(options))
     options.check_shape(source.n_features, source.n_samples)
     plan = plan_fit(source, options)
     logger.info(plan.describe())
@@ -90,7 +85,7 @@ def plan_fit(source: Source, options: Options) -> Plan:
     elif options.workspace is not None:
         raise OptionError("workspace= is for sources in Zarr arrays; write the data to one first")
     else:
-        place = "memory" if isinstance(source.array, np.ndarray) else "either"
+        place = "memory" if type(source.array) is np.ndarray else "either"
     if options.overwrite_x:
         place = "given"
         if isinstance(source, ZarrSource):
@@ -194,7 +189,7 @@ class _Run:
             preprocessing=Preprocessing(
                 options.center, options.normalize, ingested["mean"], ingested["scale"]
             ),
-            sample_axis=options.sample_axis,
+            sample_axis=self.source.sample_axis,
             dtype=self.dtype,
             stopped=stopped,
             settings=self._settings()
@@ -204,6 +199,8 @@ class _Run:
                 "streamsvd": __version__,
             },
             gram=self.gram,
+            features=self.source.features,
+            samples=self.source.samples,
         )
         del working
         if options.refine:
@@ -404,10 +401,14 @@ class _Run:
         record = asdict(self.options)
         names = (
             "n_components", "reduction", "fill_penalty", "max_fill", "max_nonzeros", "pivot",
-            "sample_axis", "center", "normalize", "missing_chunks", "tol", "random_state",
+            "sample_dim", "layer", "center", "normalize", "missing_chunks", "tol", "random_state",
         )  # fmt: skip
         settings = {name: record[name] for name in names}
-        return settings | {"selection": self.options.score, "dtype": self.dtype.name}
+        return settings | {
+            "sample_axis": self.source.sample_axis,
+            "selection": self.options.score,
+            "dtype": self.dtype.name,
+        }
 
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a run to go on: the options and the source."""

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from streamsvd.errors import OptionError
 from streamsvd.ingest import LARGEST, Preprocessing, StripReader, refuse_constant
 from streamsvd.kernels import Array
-from streamsvd.store import Source
+from streamsvd.sources import Source
 
 BLOCK_BYTES = 32 * 2**20
 """Samples are multiplied in blocks of about so many bytes."""

@@ -10,7 +10,7 @@ import numpy as np
 from streamsvd.errors import SourceError
 from streamsvd.kernels import Array
 from streamsvd.plan import strip_width
-from streamsvd.store import Source
+from streamsvd.sources import Source
 from streamsvd.sweeps import LANES, add_moments, center_samples, flush_lanes, normalize_samples
 from streamsvd.working import WorkingMatrix
 
@@ -116,8 +116,9 @@ class StripReader:
         low, high = float(strip.min()), float(strip.max())
         if not np.isfinite(low) or not np.isfinite(high):  # a NaN makes both NaN
             sample, feature = np.argwhere(~np.isfinite(strip.T))[0]
+            found = "NaN" if np.isnan(strip[feature, sample]) else strip[feature, sample]
             raise SourceError(
-                f"{self.source.name} holds {strip[feature, sample]} at feature {feature}, "
+                f"{self.source.name} holds {found} at feature {feature}, "
                 f"sample {start + sample} (as {self.dtype.name}); replace or drop such values first"
             )
         self._largest = max(self._largest, high, -low)

@@ -10,16 +10,19 @@ import numpy as np
 
 from streamsvd import plot, summary
 from streamsvd.errors import OptionError
+from streamsvd.exports import to_anndata, to_xarray
 from streamsvd.gram import gram_matrix
 from streamsvd.ingest import StripReader
+from streamsvd.inputs import Ask, open_data
 from streamsvd.kernels import Array
 from streamsvd.metrics import Accuracy, measure
-from streamsvd.options import Options, Progress, check_axis, parse_size
+from streamsvd.options import Options, Progress, parse_size
 from streamsvd.progress import progress_bar
 from streamsvd.refine import refine_rows
 from streamsvd.saving import read_solution, write_solution
 from streamsvd.solution import Solution
-from streamsvd.store import Source, new_output, open_source, open_written
+from streamsvd.sources import Source
+from streamsvd.store import new_output, open_written
 from streamsvd.system import n_cpus
 
 
@@ -224,7 +227,7 @@ class SVDResult(Solution):
         image_shape : (int, int), optional
             Rows and columns of pixels, when features are the pixels of an image, row by row.
         feature_names : sequence, optional
-            Written at the heat map where there are 60 or fewer.
+            Written at the heat map where there are 60 or fewer; those of the data by default.
         labels : (N,) array, optional
             Colours of the scores: classes, or floats on a scale.
         pair : (int, int)
@@ -250,7 +253,8 @@ class SVDResult(Solution):
             if image_shape is not None:
                 plot.draw_images(figure, self, image_shape)
             else:
-                plot.draw_heat_map(figure, self, feature_names)
+                names = self.feature_names if feature_names is None else feature_names
+                plot.draw_heat_map(figure, self, names)
             return figure
         source = None if X is None else self._open(X, sample_axis, missing_chunks)
         if kind == "scores":
@@ -288,15 +292,63 @@ class SVDResult(Solution):
     def _open(self, X: Any, sample_axis: int | None, missing_chunks: str) -> Source:
         if isinstance(X, Source):
             return X
-        axis = self.sample_axis if sample_axis is None else sample_axis
-        check_axis(axis)
-        source = open_source(X, axis, missing_chunks=missing_chunks)
+        source = open_data(
+            X,
+            Ask(sample_axis, missing_chunks=missing_chunks),
+            Ask(self.sample_axis, self.settings.get("sample_dim"), self.settings.get("layer")),
+        )
         if source.n_features != self.n_features:
             raise OptionError(
                 f"{source.name} has {source.n_features} features, the fit had {self.n_features}; "
                 "pass the same features, and sample_axis if samples are on the other axis"
             )
+        if self.features is not None and source.features is not None:
+            difference = self.features.difference(source.features)
+            if difference is not None:
+                raise OptionError(
+                    f"{source.name} has other features than the fit, or in another order: "
+                    f"{difference}"
+                )
         return source
+
+    # ----------------------------------------------------------------- for other libraries
+
+    def to_xarray(self, X: Any = None) -> Any:
+        """Components and variances as an `xarray.Dataset`, with the coordinates of the features.
+
+        Parameters
+        ----------
+        X : DataArray or other data, optional
+            Adds the `scores` of these samples, with their coordinates: one pass.
+
+        Returns
+        -------
+        xarray.Dataset
+            `components` (component, *features), `mean` and `scale` (*features),
+            `explained_variance`, `explained_variance_ratio` and `singular_values` (component,);
+            dense. Features of several dimensions, such as pixels, have their shape again.
+        """
+        source = None if X is None else self._open(X, None, "error")
+        return to_xarray(self, source)
+
+    def to_anndata(self, adata: Any, *, key: str = "sparse_pca") -> Any:
+        """Write scores and loadings into an AnnData, as Scanpy does for PCA; one pass.
+
+        Parameters
+        ----------
+        adata : AnnData
+            With the features of the fit among its variables. Of a fit on a layer, that layer is
+            read again. Changed in place.
+        key : str
+            Scores go to ``obsm["X_" + key]`` (N, p), loadings to ``varm[key]`` (n, p; sparse, zero
+            for variables that were not in the fit), variances and options to ``uns[key]``.
+
+        Returns
+        -------
+        AnnData
+            `adata`.
+        """
+        return to_anndata(self, adata, key)
 
     # -------------------------------------------------------------------------- on disk
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:

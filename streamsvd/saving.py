@@ -9,9 +9,11 @@ from scipy import sparse
 from streamsvd.errors import OptionError, SourceError
 from streamsvd.ingest import Preprocessing
 from streamsvd.kernels import Array
+from streamsvd.labels import Axis, pack, unpack
 from streamsvd.refine import Refined
 from streamsvd.solution import Solution
-from streamsvd.store import SPARSE_PARTS, read_group, write_group
+from streamsvd.sources import SPARSE_PARTS
+from streamsvd.store import read_group, write_group
 from streamsvd.transforms import TransformLog
 
 FORMAT, VERSION = "streamsvd-result", 1
@@ -39,6 +41,10 @@ def write_solution(path: str | os.PathLike[str], made: Solution, *, overwrite: b
         matrices["right"] = made.right
     for name, matrix in matrices.items():
         arrays |= {f"{name}/{part}": getattr(matrix, part) for part in SPARSE_PARTS}
+    labels = {}
+    for name, axis in (("features", made.features), ("samples", made.samples)):
+        packed, labels[name] = pack(axis)
+        arrays |= {f"{name}/{key}": values for key, values in packed.items()}
     attributes = {
         "format": FORMAT,
         "version": VERSION,
@@ -53,6 +59,7 @@ def write_solution(path: str | os.PathLike[str], made: Solution, *, overwrite: b
         "dtype": made.dtype.name,
         "stopped": made.stopped,
         "settings": made.settings,
+        "labels": labels,
         "seconds": made.seconds,
         "bytes_read": made.bytes_read,
     }
@@ -99,7 +106,16 @@ def _fields(arrays: dict[str, Array], attributes: dict[str, Any]) -> dict[str, A
         "stopped": attributes["stopped"],
         "settings": attributes["settings"],
         "refined": refined,
+        "features": _labels(arrays, attributes, "features"),
+        "samples": _labels(arrays, attributes, "samples"),
         # results saved before these were recorded have neither
         "seconds": attributes.get("seconds"),
         "bytes_read": attributes.get("bytes_read"),
     }
+
+
+def _labels(arrays: dict[str, Array], attributes: dict[str, Any], name: str) -> Axis | None:
+    """Features or samples as `write_solution` wrote them."""
+    start = f"{name}/"
+    own = {key.removeprefix(start): value for key, value in arrays.items() if key.startswith(start)}
+    return unpack(own, attributes.get("labels", {}).get(name))

@@ -1,6 +1,6 @@
 """Sparse orthonormal components, and the path that led to them: all that follows from the log."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
@@ -11,6 +11,7 @@ from scipy import sparse
 from streamsvd.errors import OptionError
 from streamsvd.ingest import Preprocessing
 from streamsvd.kernels import Array
+from streamsvd.labels import Axis
 from streamsvd.refine import Refined
 from streamsvd.transforms import TransformLog
 
@@ -64,6 +65,8 @@ class Solution:
     refined : Refined or None
         Components that `refine` made from those of the path. They replace them in `components`;
         `path_components` keeps the others.
+    features, samples : Axis or None
+        What they are called, where the data said.
     seconds : float or None
         What the call that made it took, refinement included; None where it was not recorded.
     bytes_read : int or None
@@ -83,8 +86,14 @@ class Solution:
     settings: dict[str, Any]
     gram: Array | None = None
     refined: Refined | None = None
+    features: Axis | None = None
+    samples: Axis | None = None
     seconds: float | None = None
     bytes_read: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: as saved, without the Gram matrix and what is built on first use."""
+        return {one.name: getattr(self, one.name) for one in fields(self)} | {"gram": None}
 
     # ------------------------------------------------------------------------------ sizes
 
@@ -97,6 +106,16 @@ class Solution:
     def n_features(self) -> int:
         """`n`."""
         return self.log.n_features
+
+    @property
+    def feature_names(self) -> Array | None:
+        """(n,) names of the features, None where the data had none."""
+        return None if self.features is None else self.features.names
+
+    @property
+    def sample_names(self) -> Array | None:
+        """(N,) names of the samples of the fit, None where the data had none in memory."""
+        return None if self.samples is None else self.samples.names
 
     @property
     def is_reduced(self) -> bool:

@@ -45,7 +45,7 @@ from test_memory import digest
 from streamsvd import sparse_svd
 from streamsvd.fit import plan_fit
 from streamsvd.options import Options
-from streamsvd.store import open_source
+from streamsvd.sources import open_source
 
 path, options = json.loads(sys.argv[1])
 X = np.load(path) if path.endswith(".npy") else path

@@ -40,7 +40,7 @@ from pathlib import Path
 from streamsvd import sparse_svd
 from streamsvd.fit import plan_fit
 from streamsvd.options import Options
-from streamsvd.store import open_source
+from streamsvd.sources import open_source
 
 def status(field):
     lines = Path("/proc/self/status").read_text().splitlines()
