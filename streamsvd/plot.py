@@ -121,7 +121,7 @@ def draw_images(figure: "Figure", made: Solution, shape: Sequence[int]) -> None:
     figure.suptitle(_title(made) + note)
 
 
-def draw_heat_map(figure: "Figure", made: Solution, names: Sequence[Any] | None) -> None:
+def draw_heat_map(figure: "Figure", made: Solution, names: Sequence[Any] | Array | None) -> None:
     """Components as rows, each on a scale of its own; features as columns."""
     p, n = made.n_components, made.n_features
     figure.set_size_inches(10, min(12.0, max(2.6, 0.26 * p + 1.8)))
