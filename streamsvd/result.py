@@ -11,9 +11,10 @@ from scipy import sparse
 
 from streamsvd.errors import OptionError, SourceError
 from streamsvd.exports import to_anndata, to_xarray
+from streamsvd.frames import Ask
 from streamsvd.gram import gram_matrix
 from streamsvd.ingest import Preprocessing, StripReader
-from streamsvd.inputs import Ask, open_data
+from streamsvd.inputs import open_data
 from streamsvd.kernels import Array
 from streamsvd.labels import Axis, pack, unpack
 from streamsvd.metrics import Accuracy, measure
