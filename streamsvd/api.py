@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamsvd.fit import fit, plan_fit
-from streamsvd.inputs import Ask, open_data
+from streamsvd.frames import Ask
+from streamsvd.inputs import open_data
 from streamsvd.options import Options, Progress
 from streamsvd.plan import Plan
 from streamsvd.result import SVDResult
@@ -84,7 +85,8 @@ def sparse_svd(
     sample_axis : {0, 1}, optional
         0 for samples as rows. By default 1, but 0 for tables and AnnData.
     sample_dim : str or sequence of str, optional
-        Dimension of the samples in an xarray.DataArray, or several; the others are features.
+        Dimension of the samples in an xarray.DataArray, or several; the others are features. Also
+        of a Zarr array that has names of dimensions, as xarray writes them.
     layer : str, optional
         Layer of an AnnData to take instead of `X`.
     center, normalize : {None, "features", "samples"}

@@ -86,6 +86,13 @@ def sample_axis_option(text: str, default: str | None = None) -> Callable[[F], F
 
 
 axes, dtypes = ["features", "samples"], ["float32", "float64"]
+rows_or_columns = sample_axis_option(
+    "Axis of the samples: 0 for rows, 1 for columns. [default: 1; 0 for AnnData]"
+)
+dim_option = option(
+    "--sample-dim", "Dimension of the samples, in arrays that xarray wrote. [default: none]", "NAME"
+)
+layer_option = option("--layer", "Layer of an AnnData. [default: X]", "NAME")
 of_the_fit = sample_axis_option("Axis of the samples: 0 for rows. [default: that of the fit]")
 missing_chunks_option = option(
     "--missing-chunks",
@@ -134,7 +141,9 @@ fit_options = [
     option("--max-nonzeros", "Most nonzeros, as a count. [default: no limit]", "K", type=int),
     option("--pivot", "Start from the features of largest energy, not the first.", is_flag=True),
     option("--refine", "Refine the components at the end, with no more nonzeros.", is_flag=True),
-    sample_axis_option("Axis of the samples: 0 for rows, 1 for columns.", "1"),
+    rows_or_columns,
+    dim_option,
+    layer_option,
     option(
         "--center",
         "Subtract the mean of each feature, or of each sample. [default: neither]",
@@ -237,7 +246,9 @@ def plan(source: str, **options: Any) -> None:
 @option("--max-nonzeros", "Most nonzeros, as a count. [default: no limit]", "K", type=int)
 @option("--out", "Where the result goes.", "RESULT.zarr", required=True)
 @option("--overwrite", "Replace a result that is at --out.", is_flag=True)
-@sample_axis_option("Axis of the samples: 0 for rows, 1 for columns.", "1")
+@rows_or_columns
+@dim_option
+@layer_option
 @option("--normalize", "Scale each feature to variance 1. [default: no]", values=["features"])
 @missing_chunks_option
 @option("--memory-limit", 'Such as "2GiB". [default: half of what is free]', "SIZE")

@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from streamsvd.api import sparse_pca, sparse_svd
 from streamsvd.errors import OptionError
-from streamsvd.inputs import Ask, is_a, is_known, open_data
+from streamsvd.frames import Ask
+from streamsvd.inputs import is_a, is_known, open_data
 from streamsvd.kernels import Array
 from streamsvd.labels import named
 from streamsvd.options import Progress

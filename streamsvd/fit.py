@@ -17,9 +17,10 @@ from streamsvd.assembly import make_coordinator, make_partitions, pivot_order, r
 from streamsvd.checkpoint import Workspace
 from streamsvd.errors import OptionError, ResourceError, StreamSVDError
 from streamsvd.executor import Executor, SerialExecutor, ThreadExecutor
+from streamsvd.frames import Ask
 from streamsvd.gram import gram_matrix
 from streamsvd.ingest import Preprocessing, ingest
-from streamsvd.inputs import Ask, open_data
+from streamsvd.inputs import open_data
 from streamsvd.interrupts import StopRequest, raise_for, stop_requests
 from streamsvd.kernels import Array
 from streamsvd.options import Options, Progress, working_dtype, workspace_path

@@ -11,9 +11,10 @@ import numpy as np
 from streamsvd import plot, summary
 from streamsvd.errors import OptionError
 from streamsvd.exports import to_anndata, to_xarray
+from streamsvd.frames import Ask
 from streamsvd.gram import gram_matrix
 from streamsvd.ingest import StripReader
-from streamsvd.inputs import Ask, open_data
+from streamsvd.inputs import open_data
 from streamsvd.kernels import Array
 from streamsvd.metrics import Accuracy, measure
 from streamsvd.options import Options, Progress, parse_size

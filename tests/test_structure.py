@@ -34,6 +34,7 @@ LAYERS = [
     "labels",
     "store",
     "sources",
+    "frames",
     "inputs",
     "working",
     "replay",
