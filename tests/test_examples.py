@@ -105,3 +105,12 @@ def test_larger_than_memory(tmp_path: Path) -> None:
     assert codes[2] == "0"
     assert "the same bits as without interruption: True" in out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_neighbours(tmp_path: Path) -> None:
+    out = run("neighbours.py", tmp_path)
+    scores = re.findall(r"^fill +(\d+)%: ([\d.]+)% in cross-validation$", out, re.MULTILINE)
+    assert [fill for fill, _ in scores] == ["3", "6", "12", "25"]
+    held_out = number(r"([\d.]+)% with \d+ loadings", out)
+    assert held_out > 96
+    assert abs(held_out - number(r"([\d.]+)% with PCA's 1024", out)) < 3
