@@ -1,15 +1,17 @@
-"""Pictures of solutions, with matplotlib (the extra ``plot``)."""
+"""Pictures of components and scores, and what is checked of any picture before it is drawn.
+
+With matplotlib, the extra ``plot``.
+"""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamsvd.canvas import BLUE, RED, new_figure, plain, title
 from streamsvd.errors import OptionError
 from streamsvd.kernels import Array
-from streamsvd.metrics import largest_singular_values
 from streamsvd.solution import Solution
 from streamsvd.store import refuse_existing
 
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
 KINDS = ("components", "scree", "variance", "accuracy", "scores")
 
-BLUE, RED, GREY = "#0072B2", "#D55E00", "0.35"
 CATEGORIES = (BLUE, "#E69F00", "#009E73", "#CC79A7", "#56B4E9", RED, "#000000")
 """Colours of Okabe and Ito, which the colour-blind can tell apart."""
 MARKERS = "os^DvP"
@@ -29,20 +30,9 @@ DIVERGING, ZERO = "RdBu_r", "0.88"
 MOST_IMAGES = 100
 MOST_COLUMNS = 1000
 """Columns of a heat map: of more features, neighbours share one."""
-MOST_STEPS = 60
-"""Steps of the path at which a variance that is not known is computed."""
 MOST_POINTS = 20_000
 """Samples of a scatter plot."""
 MOST_CLASSES = 20
-
-
-def new_figure() -> "Figure":
-    """An empty figure; refuses where matplotlib is not installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise OptionError('pictures need matplotlib: pip install "streamsvd[plot]"') from error
-    return Figure(figsize=(9, 4), layout="constrained")
 
 
 def check_file(path: Path, overwrite: bool) -> None:
@@ -54,9 +44,10 @@ def check_file(path: Path, overwrite: bool) -> None:
         refuse_existing(path)
 
 
-def check(made: Solution, kind: str, options: dict[str, Any]) -> None:
-    """Refuse, before any work, what cannot be drawn; `options` are those of `SVDResult.plot`."""
-    n, p, shape = made.n_features, made.n_components, options["image_shape"]
+def check(made: Solution, kind: str, shape: Any, names: Any, pair: Any) -> None:
+    """Refuse, before any work, what cannot be drawn; see `SVDResult.plot`."""
+    new_figure()  # matplotlib is there
+    n, p = made.n_features, made.n_components
     if kind not in KINDS:
         raise OptionError(f"kind must be one of {', '.join(map(repr, KINDS))}; got {kind!r}")
     if kind in ("variance", "accuracy") and not len(made.log):
@@ -66,10 +57,8 @@ def check(made: Solution, kind: str, options: dict[str, Any]) -> None:
             f"image_shape must be rows and columns with a pixel for each of the {n} features; got "
             f"{tuple(shape)}"
         )
-    names = options["feature_names"]
     if names is not None and len(names) != n:
         raise OptionError(f"feature_names holds {len(names)} names; there are {n} features")
-    pair = options["pair"]
     if kind == "scores" and not (len(pair) == 2 and all(0 <= c < p for c in pair)):
         raise OptionError(
             f"pair must be two of the {p} components, counted from 0; got {tuple(pair)}"
@@ -97,8 +86,9 @@ def check_labels(labels: Any, n_samples: int) -> Array | None:
 # -------------------------------------------------------------------------------- components
 
 
-def draw_images(figure: "Figure", made: Solution, shape: Sequence[int]) -> None:
+def draw_images(made: Solution, shape: Sequence[int]) -> "Figure":
     """Each component as an image of `shape`, on a scale of its own."""
+    figure = new_figure()
     height, width = shape
     count = min(made.n_components, MOST_IMAGES)
     n_columns = min(count, round(np.sqrt(1.8 * count * height / width)) or 1)
@@ -118,12 +108,14 @@ def draw_images(figure: "Figure", made: Solution, shape: Sequence[int]) -> None:
         ax.set_title(f"{c + 1}{share}\n{sizes[c]} nonzeros", fontsize=8.5)
     _color_bar(figure, image, list(axes[:count]))
     note = "" if count == made.n_components else f"; the first {count} are shown"
-    figure.suptitle(_title(made) + note)
+    figure.suptitle(title(made) + note)
+    return figure
 
 
-def draw_heat_map(figure: "Figure", made: Solution, names: Sequence[Any] | Array | None) -> None:
+def draw_heat_map(made: Solution, names: Sequence[Any] | Array | None) -> "Figure":
     """Components as rows, each on a scale of its own; features as columns."""
     p, n = made.n_components, made.n_features
+    figure = new_figure()
     figure.set_size_inches(10, min(12.0, max(2.6, 0.26 * p + 1.8)))
     ax = figure.subplots()
     per_column = -(-n // MOST_COLUMNS)
@@ -137,7 +129,8 @@ def draw_heat_map(figure: "Figure", made: Solution, names: Sequence[Any] | Array
         ax.set_xticks(np.arange(n), list(map(str, names)), rotation=90, fontsize=8)
         ax.set_xlabel("")
     _color_bar(figure, image, [ax])
-    figure.suptitle(_title(made))
+    figure.suptitle(title(made))
+    return figure
 
 
 def _binned(made: Solution, per_column: int) -> Array:
@@ -164,157 +157,18 @@ def _color_bar(figure: "Figure", image: Any, axes: list["Axes"]) -> None:
     bar.set_label("loading / largest\n(grey: exactly zero)", fontsize=8.5)
 
 
-def _title(made: Solution) -> str:
-    explained = made.explained_variance_ratio.sum()
-    share = "" if np.isnan(explained) else f", {explained:.1%} of the variance"
-    p = made.n_components
-    return (
-        f"{p} component{'s' if p > 1 else ''} of {made.n_features} features, "
-        f"{made.fill:.2%} nonzeros{share}"
-    )
-
-
-# --------------------------------------------------------------------- variance and accuracy
-
-
-class Curve(NamedTuple):
-    """A quantity along the path, as shares."""
-
-    label: str
-    steps: Array
-    """Numbers of transforms, from 1."""
-    values: Array
-    """The quantity after so many."""
-    here: float | None
-    """That of the solution, where known."""
-    best: float | None
-    """That of PCA, where known."""
-
-
-def variance_curve(made: Solution, gram: Array | None) -> Curve:
-    """Explained variance; computed with `gram` where the path does not know it."""
-    if made.is_reduced:
-        steps = np.arange(1, len(made.log) + 1)
-        values = made.path()["explained_variance"][1:]
-    else:
-        gram = _needed(gram, "variance along the path")
-        steps = np.unique(np.geomspace(1, len(made.log), MOST_STEPS).astype(int))
-        values = np.array([_ratios(made.at(int(k)), gram).sum() for k in steps])
-    best = None if gram is None else float(_best_ratios(made, gram).sum())
-    return Curve("variance explained, %", steps, values, float(_ratios(made, gram).sum()), best)
-
-
-def accuracy_curve(made: Solution, gram: Array | None) -> Curve:
-    """The objective over its bound: the sum of the p largest singular values, as in the paper.
-
-    On ``X X^T`` those are the energies that PCA explains.
-    """
-    best = largest_singular_values(_needed(gram, "the accuracy"), made.n_components)
-    bound = float(best.sum())
-    if made.is_reduced:
-        bound = float(best @ best)
-    values = replace(made, n_transforms=len(made.log)).history.trace / bound
-    k, here = made.n_transforms, None
-    if made.refined is None:
-        here = float(values[k - 1]) if k else None
-    elif made.is_reduced:
-        here = float(made.refined.energies.sum()) / bound
-    return Curve("accuracy, %", np.arange(1, len(values) + 1), values, here, None)
-
-
-def draw_curve(figure: "Figure", made: Solution, curve: Curve) -> None:
-    """A quantity against transforms and against fill."""
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
-    is_refined = made.refined is not None
-    fill = 100 * made.path()["fill"][curve.steps]
-    by_transforms, by_fill = figure.subplots(1, 2, sharey=True)
-    for ax, x, here, label in (
-        (by_transforms, curve.steps, made.n_transforms, "transforms"),
-        (by_fill, fill, 100 * made.fill, "nonzeros, % of all loadings"),
-    ):
-        ax.plot(x, 100 * curve.values, color=BLUE, linewidth=2, label="path")
-        if curve.here is not None and here:
-            style = {"marker": "*" if is_refined else "o", "markersize": 14 if is_refined else 8}
-            name = "refined" if is_refined else "this result"
-            ax.plot(here, 100 * curve.here, color=RED, linestyle="", label=name, **style)
-        if curve.best is not None:
-            ax.axhline(100 * curve.best, color=GREY, linestyle="--", label="PCA, no zeros")
-        ax.set_xscale("log")
-        is_wide = x[-1] > 500 * x[0]
-        ax.xaxis.set_major_locator(LogLocator(subs=(1,) if is_wide else (1, 2, 5)))
-        ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        ax.xaxis.set_minor_formatter(NullFormatter())
-        ax.set_xlabel(label)
-        _plain(ax)
-    by_transforms.set(ylabel=curve.label, ylim=(0, None))
-    by_transforms.legend(frameon=False, loc="best")
-    figure.suptitle(_title(made))
-
-
-def draw_scree(figure: "Figure", made: Solution, gram: Array | None) -> None:
-    """Explained variance of each component and in sum, beside that of PCA where known."""
-    from matplotlib.ticker import MaxNLocator
-
-    numbers = np.arange(1, made.n_components + 1)
-    sparse, pca = "sparse components", "PCA, no zeros"
-    each, summed = figure.subplots(1, 2)
-    ratios = 100 * _ratios(made, gram)
-    each.bar(numbers, ratios, color=BLUE)
-    summed.plot(numbers, np.cumsum(ratios), color=BLUE, marker="o", label=sparse)
-    if gram is not None:
-        best = 100 * _best_ratios(made, gram)
-        edges = np.arange(len(best) + 1) + 0.5
-        each.stairs(best, edges, baseline=None, color=GREY, linestyle="--")
-        summed.plot(numbers, np.cumsum(best), color=GREY, linestyle="--", label=pca)
-    each.set(xlabel="component", ylabel="variance explained, %", xlim=(0.4, len(ratios) + 0.6))
-    summed.set(xlabel="components together", ylim=(0, None))
-    summed.legend(frameon=False, loc="lower right")
-    for ax in (each, summed):
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        _plain(ax)
-    figure.suptitle(_title(made))
-
-
-def _ratios(made: Solution, gram: Array | None) -> Array:
-    """Explained variance of each component as a share of the total."""
-    known = made.explained_variance_ratio
-    if not np.isnan(known).any():
-        return known
-    gram = _needed(gram, "the variance of this result")
-    return made.components.multiply(made.components @ gram).sum(axis=1) / np.trace(gram)
-
-
-def _best_ratios(made: Solution, gram: Array) -> Array:
-    return largest_singular_values(gram, made.n_components) ** 2 / np.trace(gram)
-
-
-def _needed(gram: Array | None, what: str) -> Array:
-    if gram is None:
-        raise OptionError(
-            f"{what} is not known from the fit alone: pass X=..., the data of the fit"
-        )
-    return gram
-
-
-def _plain(ax: "Axes") -> None:
-    ax.grid(color="0.9", linewidth=0.8)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
-
-
 # ------------------------------------------------------------------------------------ scores
 
 
 def draw_scores(
-    figure: "Figure",
     made: Solution,
     scores: Array,
     labels: Array | None,
     pair: Sequence[int],
     n_samples: int,
-) -> None:
+) -> "Figure":
     """Two rows of `scores` (p, some of N) against each other, coloured by labels (some of N,)."""
+    figure = new_figure()
     figure.set_size_inches(7, 5.5)
     ax = figure.subplots()
     x, y = scores[pair[0]], scores[pair[1]]
@@ -336,9 +190,10 @@ def draw_scores(
     ax.set(xlabel=names[0], ylabel=names[1])
     ax.axhline(0, color="0.85", linewidth=0.8, zorder=0)
     ax.axvline(0, color="0.85", linewidth=0.8, zorder=0)
-    _plain(ax)
+    plain(ax)
     some = f"{len(x)} of " if len(x) < n_samples else ""
     figure.suptitle(f"Scores of {some}{n_samples} samples")
+    return figure
 
 
 def _draw_classes(ax: "Axes", x: Array, y: Array, labels: Array, style: dict[str, Any]) -> None:

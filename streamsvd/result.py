@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvd import plot, summary
+from streamsvd import curves, plot, summary
 from streamsvd.errors import OptionError
 from streamsvd.exports import to_anndata, to_xarray
 from streamsvd.frames import Ask
@@ -247,37 +247,28 @@ class SVDResult(Solution):
         Of more than 20,000 samples, as many are drawn, evenly spaced. Memory: an n x n matrix
         where `X` is given for other kinds than scores.
         """
-        options = {"image_shape": image_shape, "feature_names": feature_names, "pair": pair}
-        plot.check(self, kind, options)
-        figure = plot.new_figure()
+        plot.check(self, kind, image_shape, feature_names, pair)
+        if kind == "components" and image_shape is not None:
+            return plot.draw_images(self, image_shape)
         if kind == "components":
-            if image_shape is not None:
-                plot.draw_images(figure, self, image_shape)
-            else:
-                names = self.feature_names if feature_names is None else feature_names
-                plot.draw_heat_map(figure, self, names)
-            return figure
+            names = self.feature_names if feature_names is None else feature_names
+            return plot.draw_heat_map(self, names)
         source = None if X is None else self._open(X, sample_axis, missing_chunks)
         if kind == "scores":
             if source is None:
-                raise OptionError(
-                    "scores are those of samples: pass X=..., some with these features"
-                )
+                raise OptionError("scores are of samples: pass X=..., some with these features")
             labels = plot.check_labels(labels, source.n_samples)
             step = -(-source.n_samples // plot.MOST_POINTS)
-            labels = None if labels is None else labels[::step]
             scores = self._some_scores(source, step, progress)
-            plot.draw_scores(figure, self, scores, labels, pair, source.n_samples)
-            return figure
+            labels = None if labels is None else labels[::step]
+            return plot.draw_scores(self, scores, labels, pair, source.n_samples)
         gram = self.gram
         if gram is None and source is not None:
             gram = self._gram_of(source, progress)
         if kind == "scree":
-            plot.draw_scree(figure, self, gram)
-        else:
-            curve = plot.variance_curve if kind == "variance" else plot.accuracy_curve
-            plot.draw_curve(figure, self, curve(self, gram))
-        return figure
+            return curves.draw_scree(self, gram)
+        curve = curves.variance_curve if kind == "variance" else curves.accuracy_curve
+        return curves.draw_curve(self, curve(self, gram))
 
     def _some_scores(self, source: Source, step: int, progress: Progress) -> Array:
         """Scores of every `step`-th sample, (p, ceil(N / step)), in one pass."""

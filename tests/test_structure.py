@@ -50,6 +50,8 @@ LAYERS = [
     "solution",
     "saving",
     "summary",
+    "canvas",
+    "curves",
     "plot",
     "exports",
     "result",
