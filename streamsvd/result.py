@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from dask.utils import format_bytes
 
 from streamsvd import curves, plot, summary
-from streamsvd.errors import OptionError
+from streamsvd.errors import OptionError, ResourceError
 from streamsvd.exports import to_anndata, to_xarray
 from streamsvd.frames import Ask
 from streamsvd.gram import gram_matrix
@@ -24,7 +25,7 @@ from streamsvd.saving import read_solution, write_solution
 from streamsvd.solution import Solution
 from streamsvd.sources import Source
 from streamsvd.store import new_output, open_written
-from streamsvd.system import n_cpus
+from streamsvd.system import free_memory, n_cpus
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -99,6 +100,12 @@ class SVDResult(Solution):
             raise OptionError(
                 f"{source.name} has {source.n_samples} samples, the fit had {self.n_samples}; "
                 "refine with the data of the fit"
+            )
+        need, free = 8 * self.n_features**2, free_memory()
+        if need > free:
+            raise ResourceError(
+                f"X X^T of {self.n_features} features takes {format_bytes(need)} of memory, and "
+                f"{format_bytes(free)} are free; use fewer features or a larger machine"
             )
         with progress_bar(progress, "gram", source.n_samples) as advance:
             return gram_matrix(

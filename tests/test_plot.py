@@ -1,6 +1,7 @@
 """Pictures: what is drawn is what the result holds. That they are readable was looked at."""
 
 import sys
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from streamsvd import OptionError, SVDResult, plot, sparse_pca, sparse_svd
+from streamsvd import OptionError, ResourceError, SVDResult, plot, sparse_pca, sparse_svd
 from streamsvd.plot import CATEGORIES, MARKERS, MOST_CLASSES
 
 N, N_SAMPLES, P = 24, 300, 4
@@ -277,6 +278,19 @@ def test_unknown_variance_of_a_point_of_the_path(in_place: SVDResult) -> None:
     bars = in_place.at(5).plot("scree", X).axes[0].patches[:P]
     measured = in_place.at(5).accuracy(X).captured_variance
     np.testing.assert_allclose(sum(bar.get_height() for bar in bars), 100 * measured)
+
+
+@pytest.mark.parametrize(
+    "use", [lambda made: made.plot("accuracy", X), lambda made: made.refine(X)]
+)
+def test_no_room_for_the_gram_matrix(
+    in_place: SVDResult, use: Callable[[SVDResult], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamsvd.result.free_memory", lambda: 8 * N * N - 1)
+    with pytest.raises(
+        ResourceError, match=r"24 features takes 4\.50 kiB of memory, and 4\.50 kiB"
+    ):
+        use(in_place)
 
 
 @pytest.mark.parametrize("kind", ["variance", "accuracy"])
