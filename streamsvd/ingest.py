@@ -161,13 +161,14 @@ def ingest(
         scale,
     )
     moments = Moments(np.zeros(n))
-    for start, strip in StripReader(source, working.dtype, step):
-        before.apply(strip)
-        if of_features and start == 0:
-            moments = Moments(strip[:, 0])
-        moments.add(start, strip)
-        working.write(start, strip)
-        on_samples(strip.shape[1])
+    with working.write_behind() as write:
+        for start, strip in StripReader(source, working.dtype, step):
+            before.apply(strip)
+            if of_features and start == 0:
+                moments = Moments(strip[:, 0])
+            write(start, strip)
+            moments.add(start, strip)
+            on_samples(strip.shape[1])
     sums, squares = moments.totals()
     if not of_features:
         return preprocessing, squares
@@ -185,7 +186,7 @@ def ingest(
         scale,
     )
     energies = Moments(np.zeros(n))
-    for start, stop, block in working:
+    for start, stop, block in working.sweep():
         after.apply(block)
         energies.add(start, block, stop - start)
     return preprocessing, energies.totals()[1]

@@ -47,6 +47,8 @@ class Plan:
         of the working store, which the system takes back as it likes, are not counted.
     disk : int
         The working store; 0 in memory.
+    panel : int
+        The most that the columns in play may take while a log is replayed.
     row_move, column_move : int
         Read and written again by a transform that rotates rows (``j < n``), and by one that only
         rotates columns, beside what is in memory.
@@ -60,6 +62,7 @@ class Plan:
     hold_rows: bool
     peak_memory: int
     disk: int
+    panel: int
     row_move: int
     column_move: int
 
@@ -117,9 +120,9 @@ def make_plan(
     # components and right vectors, built at the end: dense, pattern and sparse
     result = 4 * 8 * p * (min(n, p + m) + min(n_total, p + m))
     strip = strip_width(n, n_total, source_chunk, memory_limit)
-    # one strip is cast and worked on while the next is read and decoded
+    # one strip is written and one cast and worked on while the next is read and decoded
     cast = itemsize if itemsize > source_itemsize else 0
-    strips = n * strip * (itemsize + cast + 3 * source_itemsize)
+    strips = n * strip * (2 * itemsize + cast + 3 * source_itemsize)
     base = FIXED_BYTES + state + max(result, strips)
     matrix, rows = column * n_total, p * n_total * itemsize
     in_memory = place == "memory" or (place == "either" and base + matrix <= memory_limit)
@@ -146,6 +149,7 @@ def make_plan(
         hold_rows=hold_rows,
         peak_memory=peak,
         disk=0 if in_memory or place == "given" else column * width * n_chunks,
+        panel=max(result, strips) + (rows if hold_rows else 0),
         row_move=0 if in_memory else moved * n_total * itemsize,
         column_move=0 if in_memory else (n - p if hold_rows else n) * PAGE,
     )
@@ -175,7 +179,7 @@ def make_gram_plan(
             "raise it, "
             "or leave reduction out to rewrite X in place"
         )
-    return Plan(memory_limit, True, n, 1, strip, False, peak, 0, 0, 0)
+    return Plan(memory_limit, True, n, 1, strip, False, peak, 0, 0, 0, 0)
 
 
 def _remedy(in_memory: bool, reads_wide: bool) -> str:

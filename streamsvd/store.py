@@ -6,7 +6,7 @@ import shutil
 import uuid
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from zarr.storage import LocalStore
 
 from streamsvd.errors import OptionError, ResourceError, SourceError
 from streamsvd.kernels import Array
+from streamsvd.system import drop_pages
 
 MARK = "streamsvd"
 """Attribute of arrays that hold no data but the state of a fit; says what became of them."""
@@ -99,6 +100,14 @@ def check_chunk(array: zarr.Array[Any], key: str, name: str, may_miss: bool) -> 
     is_blosc = "blosc" in type(compressor).__name__.lower()
     if size == 0 or (is_blosc and int.from_bytes(header[12:16], "little") != size):
         raise SourceError(f"{name}: chunk {key} is {'truncated' if size else 'empty'}; restore it")
+
+
+def drop_chunks(array: zarr.Array[Any], keys: list[str]) -> None:
+    """Take the files of some chunks of a local array out of the page cache."""
+    if isinstance(array.store, LocalStore):
+        for key in keys:
+            with suppress(OSError), open(Path(array.store.root, array.path, key), "rb") as file:
+                drop_pages(file.fileno())
 
 
 def some(keys: list[str]) -> str:

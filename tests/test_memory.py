@@ -155,7 +155,7 @@ def wide_compressed_chunks(folder: Path) -> Path:
     ("make", "options"),
     [
         (zarr_in_memory, {"center": "samples", "normalize": "samples"}),
-        (wide_compressed_chunks, {"memory_limit": "768MiB", "dtype": "float64"}),
+        (wide_compressed_chunks, {"memory_limit": "1GiB", "dtype": "float64"}),
     ],
 )
 def test_the_forecast_holds(make: Any, options: dict[str, Any], tmp_path: Path) -> None:
