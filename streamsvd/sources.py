@@ -190,7 +190,7 @@ class SparseSource(Source):
         fits = len(self._indptr) == size + 1 and self._indptr[0] == 0  # type: ignore[operator]
         if not fits or np.any(np.diff(self._indptr) < 0) or self._indptr[-1] > self._entries:
             raise SourceError(f"{name}/indptr does not fit the shape and the data of the matrix")
-        described = _Described(self._parts["data"].dtype, tuple(group.attrs["shape"]))  # type: ignore[arg-type]
+        described = Described(self._parts["data"].dtype, tuple(group.attrs["shape"]))  # type: ignore[arg-type]
         super().__init__(described, sample_axis, name, 1)
 
     def _strip(self, start: int, stop: int) -> Array:
@@ -229,7 +229,7 @@ class SparseSource(Source):
             ) from error
 
 
-class _Described(NamedTuple):
+class Described(NamedTuple):
     """The dtype and shape of a matrix that is not an array."""
 
     dtype: np.dtype[Any]
