@@ -20,7 +20,8 @@ import zarr
 from dask.utils import format_bytes
 
 from streamsvd import sparse_svd
-from streamsvd.gram import block_samples, gram_matrix
+from streamsvd.gram import gram_matrix
+from streamsvd.plan import block_samples
 from streamsvd.sources import open_source
 from streamsvd.system import n_cpus
 
