@@ -216,9 +216,9 @@ class SparseSVD(_SparseComponents):
     ----------
     n_components : int
         From 1 to ``min(n_samples, n_features)``.
-    n_transforms, selection, reduction, fill_penalty, max_fill, max_nonzeros, pivot, refine
+    n_transforms, algorithm, selection, reduction, fill_penalty, max_fill, max_nonzeros, pivot
         See `streamsvd.sparse_svd`.
-    center, normalize, dtype, tol, random_state, memory_limit, n_threads
+    refine, center, normalize, dtype, tol, random_state, memory_limit, n_threads
         See `streamsvd.sparse_svd`.
     sample_axis : {0, 1}
         Axis of the samples in Zarr, Dask and HDF5 arrays and in paths. Those of arrays, matrices
@@ -260,6 +260,7 @@ class SparseSVD(_SparseComponents):
         n_components: int = 2,
         *,
         n_transforms: int | None = None,
+        algorithm: str = "coordinate",
         selection: str | None = None,
         reduction: str | None = None,
         fill_penalty: float = 0.0,
@@ -285,6 +286,7 @@ class SparseSVD(_SparseComponents):
     ) -> None:
         self.n_components = n_components
         self.n_transforms = n_transforms
+        self.algorithm = algorithm
         self.selection = selection
         self.reduction = reduction
         self.fill_penalty = fill_penalty

@@ -210,10 +210,8 @@ class GramSum:
         leaf = self._leaf
 
         def multiply(panel: slice) -> None:
-            rows = block[panel]
-            leaf[panel, panel] += rows @ rows.T
-            products = rows @ block[panel.stop :].T
-            leaf[panel, panel.stop :] += products[:, :-1]
+            products = block[panel] @ block[panel.start :].T
+            leaf[panel, panel.start :] += products[:, :-1]
             leaf[n, panel] += products[:, -1]
 
         with self._blas.limit(limits=1, user_api="blas"):
