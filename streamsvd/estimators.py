@@ -142,7 +142,7 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     @property
     def n_iter_(self) -> int:
-        """Transforms made."""
+        """Transforms made, or block steps."""
         return self.result_.n_transforms
 
     @property
