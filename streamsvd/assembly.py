@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 from streamsvd import kernels
+from streamsvd.blocks import UNSCORED, BlockCoordinator
 from streamsvd.coordinator import Coordinator
 from streamsvd.ingest import Moments
 from streamsvd.kernels import Array
@@ -39,12 +40,22 @@ def make_coordinator(
     return Coordinator(left, head, diag, n_samples, code, supports, symmetric)
 
 
-def make_partitions(
-    working: WorkingMatrix, n_components: int, count: int, prefetches: bool
-) -> list[Partition]:
+def make_block_coordinator(
+    working: WorkingMatrix, n_components: int, selection: str, symmetric: bool = False
+) -> BlockCoordinator:
+    """The coordinator of block steps, with copies of what it holds."""
+    diag = np.zeros(working.n_features, dtype=working.dtype)
+    held = working.diagonal()
+    diag[: len(held)] = held
+    left = np.array(working.columns(n_components).T, order="C")
+    code = UNSCORED if selection == "random" else SELECTION_CODES[selection]
+    return BlockCoordinator(left, diag, working.n_samples, code, symmetric)
+
+
+def make_partitions(working: WorkingMatrix, n_components: int, count: int) -> list[Partition]:
     """The blocks of a working matrix in `count` runs, or one for each block if those are fewer.
 
-    With `prefetches`, pages of mapped blocks are asked for ahead of each move.
+    Pages that are not in the cache, since it is too small, are asked for ahead of each move.
     """
     blocks, p = working.blocks, n_components
     count = min(count, len(blocks))
@@ -52,7 +63,7 @@ def make_partitions(
     partitions = []
     for a, b in pairwise(bounds):
         prefetch = None
-        if prefetches:
+        if working.crowds_cache:
             held = p if working.tops else 0
             prefetch = PagePrefetch(
                 working.maps[a:b], working.width, working.n_features, held, working.dtype.itemsize

@@ -12,6 +12,7 @@ Files are written aside, flushed and renamed: each is there whole or not at all.
 """
 
 import fcntl
+import hashlib
 import io
 import json
 import os
@@ -23,13 +24,12 @@ from typing import Any
 
 import numpy as np
 
+from streamsvd.blocklog import Log
 from streamsvd.errors import OptionError, ResourceError
 from streamsvd.kernels import Array
-from streamsvd.transforms import TransformLog
 
 RUN_VERSION = 1
 INGESTED = ("mean", "scale", "energies", "initial")
-LOGGED = ("pairs", "left", "right", "values")
 
 
 class Workspace:
@@ -57,10 +57,16 @@ class Workspace:
             ) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             os.close(self._lock)
             raise ResourceError(
                 f"workspace {folder} is in use by another run; wait for it or give another folder"
+            ) from error
+        except OSError as error:
+            os.close(self._lock)
+            raise ResourceError(
+                f"workspace {folder} cannot be locked: {error.strerror}; give a folder on a local "
+                "disk"
             ) from error
 
     def __enter__(self) -> "Workspace":
@@ -133,35 +139,29 @@ class Workspace:
 
     # ---------------------------------------------------------------------------------- log
 
-    def append(self, log: TransformLog) -> None:
+    def append(self, log: Log) -> None:
         """Save the transforms that were not saved yet."""
         first, last = self._saved, len(log)
         if last == first:
             return
-        part = slice(first, last)
         (self.folder / "log").mkdir(exist_ok=True)
-        self._write_arrays(
-            self._segment(first),
-            {
-                "pairs": log.pairs[part],
-                "left": log.left[part],
-                "right": log.right[part],
-                "values": log.values[part],
-            },
-        )
+        self._write_arrays(self._segment(first), log.arrays(first, last))
         self._saved = last
 
-    def load_log(self, log: TransformLog) -> None:
+    def load_log(self, log: Log) -> None:
         """Fill `log`, which is empty and takes what room it needs, with the saved transforms."""
         parts: list[dict[str, Array]] = []
         saved = 0
         # What comes after a damaged file is made again, with the same bits.
-        while (part := _read_arrays(self._segment(saved), LOGGED)) and len(part["pairs"]):
+        while (part := _read_arrays(self._segment(saved), log.NAMES)) and len(part["values"]):
             parts.append(part)
-            saved += len(part["pairs"])
+            saved += len(part["values"])
         if parts:
-            log.extend(*(np.concatenate([part[name] for part in parts]) for name in LOGGED))
+            log.extend(*(np.concatenate([part[name] for part in parts]) for name in log.NAMES))
         self._saved = saved
+        for later in (self.folder / "log").glob("*.npz"):
+            if later.stem.isdigit() and int(later.stem) >= saved:
+                later.unlink()
 
     def _segment(self, first: int) -> Path:
         return self.folder / "log" / f"{first:015d}.npz"
@@ -170,7 +170,7 @@ class Workspace:
 
     def set_clean(self, step: int) -> None:
         """Note that the working store, flushed, stands at transform `step`."""
-        self._write_json("state.json", {"step": step})
+        self._write_json("state.json", {"step": step, "store": self._store_digest()})
 
     def set_dirty(self) -> None:
         """Note that the working store is being written to."""
@@ -178,9 +178,24 @@ class Workspace:
         self._flush_folder(self.folder)
 
     def clean_step(self) -> int | None:
-        """At which transform the working store stands; None when it was left in the middle."""
-        step = (self._read_json("state.json") or {}).get("step")
-        return step if isinstance(step, int) else None
+        """At which transform the working store stands.
+
+        None when it was left in the middle, or was written to since.
+        """
+        state = self._read_json("state.json") or {}
+        step = state.get("step")
+        is_known = isinstance(step, int) and state.get("store") == self._store_digest()
+        return step if is_known else None
+
+    def _store_digest(self) -> str:
+        """Changes when a file of the working store does: of names, sizes and times."""
+        digest = hashlib.sha256()
+        for path in sorted(self.store.rglob("*")):
+            stat = path.stat()
+            if path.is_file():
+                name = path.relative_to(self.store).as_posix()
+                digest.update(f"{name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+        return digest.hexdigest()
 
     def discard_store(self) -> None:
         """Forget the working store and what was ingested; the log stays."""

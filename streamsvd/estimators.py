@@ -1,5 +1,6 @@
 """scikit-learn estimators: `SparseSVD` and `StreamingSparsePCA`. Samples are rows here."""
 
+import copy
 import os
 from collections.abc import Sequence
 from typing import Any, Self
@@ -13,12 +14,15 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from streamsvd.api import sparse_pca, sparse_svd
 from streamsvd.errors import OptionError
 from streamsvd.frames import Ask
+from streamsvd.gram import GramSum, SummedSamples, strips
 from streamsvd.inputs import is_a, is_known, open_data
 from streamsvd.kernels import Array
-from streamsvd.labels import named
+from streamsvd.labels import Axis, named
 from streamsvd.options import Progress
+from streamsvd.plan import strip_width
 from streamsvd.result import SVDResult
 from streamsvd.sources import Source
+from streamsvd.system import n_cpus
 
 TABLES = (("pandas", "DataFrame"), ("polars", "DataFrame"))
 
@@ -33,7 +37,7 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     missing_chunks: str
     sparse_components: bool
     progress: Progress
-    result_: SVDResult
+    _result: SVDResult | None = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the components of `X`.
@@ -50,8 +54,7 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         -------
         self
         """
-        source = self._open(X, reset=True)
-        self.result_ = self._solve(source)
+        self._result = self._solve(self._open(X, reset=True))
         return self
 
     def transform(self, X: Any) -> Array:
@@ -100,6 +103,13 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     # ------------------------------------------------------------------------ what was fitted
 
     @property
+    def result_(self) -> SVDResult:
+        """The result of the functions, with all else: the path, `at`, `refine`, `save`."""
+        if self._result is None:
+            raise AttributeError(f"this {type(self).__name__} is not fitted yet")
+        return self._result
+
+    @property
     def components_(self) -> Array | sparse.csr_array:
         """(n_components, n_features) orthonormal rows; CSR with ``sparse_components=True``."""
         rows = self.result_.components
@@ -132,7 +142,7 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     @property
     def n_iter_(self) -> int:
-        """Transforms made."""
+        """Transforms made, or block steps."""
         return self.result_.n_transforms
 
     @property
@@ -190,6 +200,9 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
                     f"{difference}"
                 )
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._result is not None
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -203,9 +216,9 @@ class SparseSVD(_SparseComponents):
     ----------
     n_components : int
         From 1 to ``min(n_samples, n_features)``.
-    n_transforms, selection, reduction, fill_penalty, max_fill, max_nonzeros, pivot, refine
+    n_transforms, algorithm, selection, reduction, fill_penalty, max_fill, max_nonzeros, pivot
         See `streamsvd.sparse_svd`.
-    center, normalize, dtype, tol, random_state, memory_limit, n_threads
+    refine, center, normalize, dtype, tol, random_state, memory_limit, n_threads
         See `streamsvd.sparse_svd`.
     sample_axis : {0, 1}
         Axis of the samples in Zarr, Dask and HDF5 arrays and in paths. Those of arrays, matrices
@@ -247,6 +260,7 @@ class SparseSVD(_SparseComponents):
         n_components: int = 2,
         *,
         n_transforms: int | None = None,
+        algorithm: str = "coordinate",
         selection: str | None = None,
         reduction: str | None = None,
         fill_penalty: float = 0.0,
@@ -272,6 +286,7 @@ class SparseSVD(_SparseComponents):
     ) -> None:
         self.n_components = n_components
         self.n_transforms = n_transforms
+        self.algorithm = algorithm
         self.selection = selection
         self.reduction = reduction
         self.fill_penalty = fill_penalty
@@ -304,7 +319,8 @@ class SparseSVD(_SparseComponents):
 class StreamingSparsePCA(_SparseComponents):
     """Sparse principal components by `streamsvd.sparse_pca`, as a scikit-learn estimator.
 
-    One pass over the data, `fit`, or any number of batches, `partial_fit`.
+    One pass over the data, `fit`, or any number of batches, `partial_fit`: the components have the
+    same bits.
 
     Parameters
     ----------
@@ -332,6 +348,9 @@ class StreamingSparsePCA(_SparseComponents):
     >>> StreamingSparsePCA(3, max_fill=0.2).fit(X).components_.shape
     (3, 20)
     """
+
+    _sum: GramSum | None = None
+    _features: Axis | None = None
 
     def __init__(
         self,
@@ -378,3 +397,59 @@ class StreamingSparsePCA(_SparseComponents):
         options = self.get_params(deep=False)
         del options["sparse_components"]
         return sparse_pca(source, **(options | self._reading(source)))
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: D102  (inherited)
+        self._sum = None
+        return super().fit(X, y)
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Add a batch of samples to those of earlier calls.
+
+        Exact: the same bits as one `fit` of all batches together, however they are cut. A call
+        costs ``n_features^2`` operations a sample; the components are found when the first fitted
+        attribute is read, from all batches until then. After `fit`, which keeps no sums, the first
+        batch starts anew. A batch that cannot be read to its end changes nothing.
+
+        Parameters
+        ----------
+        X
+            As for `fit`.
+        y
+            Ignored.
+
+        Returns
+        -------
+        self
+        """
+        source = self._open(X, reset=self._sum is None)
+        total = self._sum
+        if total is None:
+            n_threads = self.n_threads or n_cpus()
+            total = GramSum(source.n_features, self.center, self.normalize, n_threads)
+            self._features = source.features
+        pieces = strips(source)
+        # a batch that cannot be read to its end must change nothing
+        if strip_width(source.n_features, source.n_samples, source.chunk) < source.n_samples:
+            total = copy.deepcopy(total)
+        else:
+            pieces = list(pieces)
+        for strip in pieces:
+            total.add(strip)
+        self._sum, self._result = total, None
+        return self
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """Samples of all batches, or of `fit`."""
+        return self.result_.n_samples if self._sum is None else self._sum.n_samples
+
+    @property
+    def result_(self) -> SVDResult:  # noqa: D102  (inherited)
+        if self._result is None and self._sum is not None:
+            source = SummedSamples(copy.deepcopy(self._sum))  # more may be added to the sum
+            source.features = self._features
+            self._result = self._solve(source)
+        return super().result_
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._sum is not None or self._result is not None

@@ -1,14 +1,18 @@
 """Results in the containers of other libraries: xarray, AnnData."""
 
 import importlib
+import os
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from streamsvd.errors import OptionError
+from streamsvd.frames import Ask
+from streamsvd.inputs import open_data
 from streamsvd.labels import Axis
 from streamsvd.sources import Source
+from streamsvd.store import changed_group
 
 
 def to_xarray(result: Any, source: Source | None) -> Any:
@@ -46,6 +50,8 @@ def to_xarray(result: Any, source: Source | None) -> Any:
 
 def to_anndata(result: Any, adata: Any, key: str) -> Any:
     """See `SVDResult.to_anndata`."""
+    if isinstance(adata, str | os.PathLike):
+        return _to_stored_anndata(result, adata, key)
     places = _places(result, adata)
     seen = adata if places is None else adata[:, places]
     loadings = result.components.T.tocsr()
@@ -55,12 +61,34 @@ def to_anndata(result: Any, adata: Any, key: str) -> Any:
         loadings = sparse.csr_array(entries, shape=(adata.n_vars, result.n_components))
     adata.obsm[f"X_{key}"] = result.transform(seen)
     adata.varm[key] = sparse.csr_matrix(loadings)  # older AnnData write no sparse arrays
-    adata.uns[key] = {
+    adata.uns[key] = _described(result)
+    return adata
+
+
+def _to_stored_anndata(result: Any, path: str | os.PathLike[str], key: str) -> Any:
+    write = _imported("anndata").io.write_elem
+    source = open_data(path, Ask(layer=result.settings.get("layer")))
+    result.check_features(source)
+    elements = {
+        "obsm": (f"X_{key}", result.transform(source)),
+        "varm": (key, sparse.csr_matrix(result.components.T)),
+        "uns": (key, _described(result)),
+    }
+    with changed_group(path) as group:
+        for part, (name, value) in elements.items():
+            if part not in group:
+                write(group, part, {})
+            write(group[part], name, value)
+    return path
+
+
+def _described(result: Any) -> dict[str, Any]:
+    """What goes to `uns`."""
+    return {
         "variance": result.explained_variance,
         "variance_ratio": result.explained_variance_ratio,
         "params": {k: v for k, v in result.settings.items() if v is not None},
     }
-    return adata
 
 
 def _places(result: Any, adata: Any) -> Any:

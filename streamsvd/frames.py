@@ -13,7 +13,7 @@ from streamsvd.errors import OptionError, SourceError
 from streamsvd.kernels import Array
 from streamsvd.labels import Axis, named
 from streamsvd.options import Options
-from streamsvd.sources import Source, check_matrix
+from streamsvd.sources import Described, Source, check_matrix
 
 
 class Ask(NamedTuple):
@@ -56,18 +56,11 @@ class Strips(Source):
     ) -> None:
         check_matrix(np.dtype(dtype), shape, name)
         self._take = take
-        super().__init__(_Described(np.dtype(dtype), shape), sample_axis, name, chunk)
+        super().__init__(Described(np.dtype(dtype), shape), sample_axis, name, chunk)
 
     def _strip(self, start: int, stop: int) -> Array:
         strip = self._take(start, stop)
         return strip if self.sample_axis else strip.T
-
-
-class _Described(NamedTuple):
-    """The dtype and shape of a matrix that is not an array."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
 
 
 def refuse_options(name: str, **options: Any) -> None:

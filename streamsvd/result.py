@@ -296,6 +296,11 @@ class SVDResult(Solution):
             Ask(sample_axis, missing_chunks=missing_chunks),
             Ask(self.sample_axis, self.settings.get("sample_dim"), self.settings.get("layer")),
         )
+        self.check_features(source)
+        return source
+
+    def check_features(self, source: Source) -> None:
+        """Refuse data with other features than those of the fit."""
         if source.n_features != self.n_features:
             raise OptionError(
                 f"{source.name} has {source.n_features} features, the fit had {self.n_features}; "
@@ -308,7 +313,6 @@ class SVDResult(Solution):
                     f"{source.name} has other features than the fit, or in another order: "
                     f"{difference}"
                 )
-        return source
 
     # ----------------------------------------------------------------- for other libraries
 
@@ -335,16 +339,17 @@ class SVDResult(Solution):
 
         Parameters
         ----------
-        adata : AnnData
+        adata : AnnData or path
             With the features of the fit among its variables. Of a fit on a layer, that layer is
-            read again. Changed in place.
+            read again. Changed in place. A path is that of an AnnData in a local Zarr group, with
+            the very features of the fit; the three elements are added to it (needs anndata).
         key : str
             Scores go to ``obsm["X_" + key]`` (N, p), loadings to ``varm[key]`` (n, p; sparse, zero
             for variables that were not in the fit), variances and options to ``uns[key]``.
 
         Returns
         -------
-        AnnData
+        AnnData or path
             `adata`.
         """
         return to_anndata(self, adata, key)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from streamsvd.blocklog import new_log
 from streamsvd.errors import OptionError, SourceError
 from streamsvd.ingest import Preprocessing
 from streamsvd.kernels import Array
@@ -14,7 +15,6 @@ from streamsvd.refine import Refined
 from streamsvd.solution import Solution
 from streamsvd.sources import SPARSE_PARTS
 from streamsvd.store import read_group, write_group
-from streamsvd.transforms import TransformLog
 
 FORMAT, VERSION = "streamsvd-result", 1
 
@@ -22,10 +22,7 @@ FORMAT, VERSION = "streamsvd-result", 1
 def write_solution(path: str | os.PathLike[str], made: Solution, *, overwrite: bool) -> None:
     """Write a solution as a Zarr group, all or nothing; see `SVDResult.save`."""
     arrays = {
-        "log/pairs": made.log.pairs,
-        "log/left": made.log.left[: len(made.log)],
-        "log/right": made.log.right[: len(made.log)],
-        "log/values": made.log.values,
+        **{f"log/{name}": array for name, array in made.log.arrays().items()},
         "log/order": made.log.order,
         "initial_diagonal": made.initial_diagonal,
         "final_energies": made.final_energies,
@@ -84,9 +81,10 @@ def read_solution(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _fields(arrays: dict[str, Array], attributes: dict[str, Any]) -> dict[str, Any]:
     p, n, n_samples = (attributes[key] for key in ("n_components", "n_features", "n_samples"))
     is_reduced = attributes["settings"]["reduction"] == "gram"
-    log = TransformLog(p, n, n if is_reduced else n_samples)
+    algorithm = attributes["settings"].get("algorithm", "coordinate")
+    log = new_log(algorithm, p, n, n if is_reduced else n_samples)
     log.order = arrays["log/order"]
-    log.extend(*(arrays[f"log/{k}"] for k in ("pairs", "left", "right", "values")))
+    log.extend(*(arrays[f"log/{k}"] for k in log.NAMES))
     refined = None
     if "refined/energies" in arrays:
         parts = tuple(arrays[f"refined/rows/{part}"] for part in SPARSE_PARTS)

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from scipy import sparse
 
+from streamsvd.blocklog import BlockLog, Log
 from streamsvd.errors import OptionError
 from streamsvd.ingest import Preprocessing
 from streamsvd.kernels import Array
 from streamsvd.labels import Axis
 from streamsvd.refine import Refined
-from streamsvd.transforms import TransformLog
 
 
 class History(NamedTuple):
@@ -38,8 +38,9 @@ class Solution:
 
     Attributes
     ----------
-    log : TransformLog
-        Pairs and 2x2 factors of all transforms of the fit.
+    log : TransformLog or BlockLog
+        Pairs and 2x2 factors of all transforms of the fit, or indices and factors of its block
+        steps (``algorithm="block"``), which count as transforms.
     n_transforms : int
         How many of them this result uses, see `at`.
     n_samples : int
@@ -73,7 +74,7 @@ class Solution:
         Read from the source by that call, counted after decompression.
     """
 
-    log: TransformLog
+    log: Log
     n_transforms: int
     n_samples: int
     initial_diagonal: Array
@@ -206,8 +207,10 @@ class Solution:
     def pairs(self) -> Array:
         """(m, 2) the pairs (i, j) of the transforms, in order; rows of the working matrix.
 
-        After a pivot, row r is feature ``log.order[r]``.
+        After a pivot, row r is feature ``log.order[r]``. Block steps have ``log.indices`` instead.
         """
+        if isinstance(self.log, BlockLog):
+            raise OptionError("block steps have no pairs: see log.indices")
         return self.log.pairs[: self.n_transforms]
 
     @property

@@ -24,6 +24,7 @@ from streamsvd.store import (
     array_names,
     check_chunk,
     chunk_keys,
+    drop_chunks,
     missing_chunk_keys,
     some,
 )
@@ -83,13 +84,21 @@ class Source:
 
 
 class ZarrSource(Source):
-    """A `Source` in a Zarr array; chunks are checked before they are decoded."""
+    """A `Source` in a Zarr array; chunks are checked before they are decoded.
+
+    Attributes
+    ----------
+    drops_pages : bool
+        Whether files are dropped from the page cache when they were read: they are not read again
+        soon, and the working store needs the room.
+    """
 
     def __init__(
         self, array: zarr.Array[Any], sample_axis: int, name: str, missing_chunks: str
     ) -> None:
         self._grid = array.shards or array.chunks
         self._may_miss = missing_chunks == "fill"
+        self.drops_pages = False
         super().__init__(array, sample_axis, name, self._grid[sample_axis])
 
     def read(self, start: int, stop: int, dtype: np.dtype[Any]) -> Array:
@@ -105,6 +114,8 @@ class ZarrSource(Source):
                 f"{self.name}: cannot read chunk(s) {some(self._unreadable(start, stop))}: "
                 f"{type(error).__name__}: {error}; restore them"
             ) from error
+        if self.drops_pages:
+            drop_chunks(self.array, keys)
         with np.errstate(over="ignore"):  # infinities are found and named by the caller
             return np.require(strip, dtype=dtype, requirements=["C", "W", "A"])
 
@@ -187,7 +198,7 @@ class SparseSource(Source):
         fits = len(self._indptr) == size + 1 and self._indptr[0] == 0  # type: ignore[operator]
         if not fits or np.any(np.diff(self._indptr) < 0) or self._indptr[-1] > self._entries:
             raise SourceError(f"{name}/indptr does not fit the shape and the data of the matrix")
-        described = _Described(self._parts["data"].dtype, tuple(group.attrs["shape"]))  # type: ignore[arg-type]
+        described = Described(self._parts["data"].dtype, tuple(group.attrs["shape"]))  # type: ignore[arg-type]
         super().__init__(described, sample_axis, name, 1)
 
     def _counted(self, strip: Array) -> Array:
@@ -229,7 +240,7 @@ class SparseSource(Source):
             ) from error
 
 
-class _Described(NamedTuple):
+class Described(NamedTuple):
     """The dtype and shape of a matrix that is not an array."""
 
     dtype: np.dtype[Any]

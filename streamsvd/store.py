@@ -4,8 +4,9 @@ import json
 import os
 import shutil
 import uuid
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from zarr.storage import LocalStore
 
 from streamsvd.errors import OptionError, ResourceError, SourceError
 from streamsvd.kernels import Array
+from streamsvd.system import drop_pages
 
 MARK = "streamsvd"
 """Attribute of arrays that hold no data but the state of a fit; says what became of them."""
@@ -98,6 +100,14 @@ def check_chunk(array: zarr.Array[Any], key: str, name: str, may_miss: bool) -> 
     is_blosc = "blosc" in type(compressor).__name__.lower()
     if size == 0 or (is_blosc and int.from_bytes(header[12:16], "little") != size):
         raise SourceError(f"{name}: chunk {key} is {'truncated' if size else 'empty'}; restore it")
+
+
+def drop_chunks(array: zarr.Array[Any], keys: list[str]) -> None:
+    """Take the files of some chunks of a local array out of the page cache."""
+    if isinstance(array.store, LocalStore):
+        for key in keys:
+            with suppress(OSError), open(Path(array.store.root, array.path, key), "rb") as file:
+                drop_pages(file.fileno())
 
 
 def some(keys: list[str]) -> str:
@@ -280,6 +290,23 @@ def write_group(
         shutil.rmtree(new, ignore_errors=True)
         if target.exists():
             shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def changed_group(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """A Zarr group of the user's, to be added to; what it says of itself as a whole is renewed."""
+    store = LocalStore(Path(path).expanduser())
+    try:
+        is_consolidated = zarr.open_group(store, mode="r").metadata.consolidated_metadata
+        yield zarr.open_group(store, mode="r+", use_consolidated=False)
+        if is_consolidated is not None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that not all Zarr libraries read it
+                zarr.consolidate_metadata(store)
+    except FileNotFoundError as error:
+        raise SourceError(f"no Zarr group at {path}") from error
+    except OSError as error:
+        raise ResourceError(f"cannot write into {path}: {error}") from error
 
 
 def read_group(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]]:

@@ -257,3 +257,114 @@ def test_parameters_are_those_of_the_functions() -> None:
         assert set(theirs) - set(ours) <= {"X", "overwrite_x"}
         for name in set(ours) & set(theirs) - {"n_components", "sample_axis", "progress"}:
             assert ours[name].default == theirs[name].default, name
+
+
+# ---------------------------------------------------------------------------------- partial_fit
+
+LONG = normal(700, 6) @ normal(6, 12, 1) + 0.3 * normal(700, 12, 2) + 5
+CUTS = {
+    "one batch": [],
+    "one sample, the rest": [1],
+    "batches of 100": list(range(100, 700, 100)),
+    "single samples": list(range(1, 40)),
+    "around a block": [63, 64, 65, 129, 600],
+    "last sample alone": [699],
+}
+
+
+def same_bits(model: Any, other: Any) -> None:
+    for name in ("components_", "explained_variance_", "singular_values_", "mean_", "scale_"):
+        np.testing.assert_array_equal(getattr(model, name), getattr(other, name), err_msg=name)
+    np.testing.assert_array_equal(model.result_.log.pairs, other.result_.log.pairs)
+    assert model.result_.total_energy == other.result_.total_energy
+    assert model.n_samples_seen_ == other.n_samples_seen_
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples are multiplied 64 at a time, two blocks to a leaf."""
+    monkeypatch.setattr("streamsvd.gram.block_samples", lambda n: 64)
+    monkeypatch.setattr("streamsvd.gram.leaf_samples", lambda n: 128)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("cuts", CUTS)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"normalize": "features"}, {"center": "samples", "normalize": "samples"}],
+    ids=["centred", "scaled", "samples"],
+)
+def test_batches_are_as_good_as_one_fit(cuts: str, options: dict[str, str]) -> None:
+    """The same bits for any cut, whatever the type of a batch."""
+    model = StreamingSparsePCA(3, max_fill=0.4, **options)
+    expected = clone(model).fit(LONG)
+    fitted = clone(model)
+    for k, batch in enumerate(np.split(LONG, CUTS[cuts])):
+        assert fitted.partial_fit(np.asfortranarray(batch) if k % 2 else batch) is fitted
+    same_bits(fitted, expected)
+    np.testing.assert_array_equal(fitted.transform(LONG), expected.transform(LONG))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_batches_of_every_kind(tmp_path: Path) -> None:
+    package = pytest.importorskip
+    names = [f"f{i}" for i in range(12)]
+    parts = np.split(LONG, [100, 200, 300, 400, 500])
+    fitted = StreamingSparsePCA(3, max_fill=0.4)
+    fitted.partial_fit(package("pandas").DataFrame(parts[0], columns=names))
+    fitted.partial_fit(package("polars").DataFrame(parts[1], schema=names))
+    fitted.partial_fit(write_zarr(tmp_path / "x", parts[2], (30, 5)))
+    fitted.partial_fit(da.from_array(parts[3], chunks=(30, 5)))
+    fitted.partial_fit(sparse.csr_array(parts[4]))
+    fitted.partial_fit(parts[5].tolist())
+    same_bits(fitted, StreamingSparsePCA(3, max_fill=0.4).fit(LONG))
+    assert list(fitted.result_.feature_names) == names
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_batches_go_on(tmp_path: Path) -> None:
+    """Looking at the components, copying or pickling does not end the sum."""
+    fitted = StreamingSparsePCA(3, max_fill=0.4)
+    for k, batch in enumerate(np.split(LONG, [90, 130, 300, 301, 650])):
+        fitted.partial_fit(batch)
+        assert fitted.n_samples_seen_ == [90, 130, 300, 301, 650, 700][k]
+        if k % 2:
+            so_far = StreamingSparsePCA(3, max_fill=0.4).fit(LONG[: fitted.n_samples_seen_])
+            same_bits(fitted, so_far)
+            fitted = pickle.loads(pickle.dumps(fitted)) if k == 1 else copy.deepcopy(fitted)
+    same_bits(fitted, StreamingSparsePCA(3, max_fill=0.4).fit(LONG))
+    assert not hasattr(clone(fitted), "components_")
+
+
+@pytest.mark.usefixtures("narrow_strips", "small_blocks")
+def test_a_batch_that_fails_changes_nothing() -> None:
+    """Though some of its strips were good."""
+    fitted = StreamingSparsePCA(3, max_fill=0.4).partial_fit(LONG[:200])
+    bad = LONG[200:400].copy()
+    bad[150, 3] = np.inf
+    with pytest.raises(SourceError, match="holds inf at feature 3, sample 150"):
+        fitted.partial_fit(bad)
+    with pytest.raises(ValueError, match="11 features"):
+        fitted.partial_fit(LONG[:, :11])
+    fitted.partial_fit(LONG[200:])
+    same_bits(fitted, StreamingSparsePCA(3, max_fill=0.4).fit(LONG))
+
+
+def test_what_partial_fit_refuses() -> None:
+    fitted = StreamingSparsePCA(3).fit(LONG)
+    with pytest.raises(OptionError, match="two passes"):
+        StreamingSparsePCA(3, normalize="samples").partial_fit(LONG)
+    few = StreamingSparsePCA(3).partial_fit(LONG[:2])
+    with pytest.raises(OptionError, match=r"n_components=3 exceeds .* 2 samples"):
+        few.transform(LONG)
+    few.partial_fit(LONG[2:]).set_params(center=None)
+    with pytest.raises(OptionError, match=r"added with center='features'.*add them again"):
+        few.transform(LONG)
+    few.set_params(center="features")
+    same_bits(few, fitted)
+
+
+def test_fit_and_batches_forget_each_other() -> None:
+    both = StreamingSparsePCA(3).partial_fit(LONG[:300]).fit(LONG[:50])
+    assert both.n_samples_seen_ == 50
+    same_bits(both.partial_fit(LONG), StreamingSparsePCA(3).fit(LONG))

@@ -492,6 +492,25 @@ def test_results_in_anndata(tmp_path: Path) -> None:
         sparse_pca(made, 3).to_anndata(some)
 
 
+@pytest.mark.filterwarnings("ignore")  # what AnnData says of its own formats is no test of ours
+def test_results_in_stored_anndata(zarr_format: int, tmp_path: Path) -> None:
+    """Added to the store, beside what is there, and found by AnnData with its metadata."""
+    made = anndata_csr(tmp_path)
+    path = written(made, tmp_path, zarr_format)
+    result = sparse_pca(path, 3, layer="doubled")
+    for _ in range(2):  # replaced the second time
+        assert result.to_anndata(path, key="twice") == path
+    again = package("anndata").read_zarr(path)
+    result.to_anndata(made, key="twice")
+    np.testing.assert_array_equal(again.obsm["X_twice"], made.obsm["X_twice"])
+    np.testing.assert_array_equal(again.varm["twice"].toarray(), made.varm["twice"].toarray())
+    assert again.uns["twice"]["params"]["layer"] == "doubled"
+    np.testing.assert_array_equal(again.X.toarray(), X.T)
+    assert list(again.obs_names) == CELLS
+    with pytest.raises(OptionError, match="7 features, the fit had 9"):
+        result.to_anndata(written(made[:, :7].copy(), tmp_path / "other"))
+
+
 def test_results_of_other_kinds_in_anndata(tmp_path: Path) -> None:
     """A fit without names fits an AnnData with as many variables."""
     made = anndata(tmp_path)
