@@ -1,10 +1,16 @@
 """Sparse low-rank approximation of data larger than memory."""
 
+from typing import TYPE_CHECKING, Any
+
 from streamsvd.api import plan_svd, sparse_pca, sparse_svd
 from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
 from streamsvd.metrics import Accuracy
-from streamsvd.result import History, SVDResult
+from streamsvd.result import SVDResult
+from streamsvd.solution import History
 from streamsvd.version import __version__
+
+if TYPE_CHECKING:
+    from streamsvd.estimators import SparseSVD, StreamingSparsePCA
 
 __all__ = [
     "Accuracy",
@@ -13,9 +19,20 @@ __all__ = [
     "ResourceError",
     "SVDResult",
     "SourceError",
+    "SparseSVD",
     "StreamSVDError",
+    "StreamingSparsePCA",
     "__version__",
     "plan_svd",
     "sparse_pca",
     "sparse_svd",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The estimators, and with them scikit-learn, are imported when they are used."""
+    if name in ("SparseSVD", "StreamingSparsePCA"):
+        from streamsvd import estimators
+
+        return getattr(estimators, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

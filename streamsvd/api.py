@@ -1,13 +1,15 @@
 """`sparse_svd` and `sparse_pca`: from data to sparse orthonormal components."""
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from streamsvd.fit import fit, plan_fit
+from streamsvd.frames import Ask
+from streamsvd.inputs import open_data
 from streamsvd.options import Options, Progress
 from streamsvd.plan import Plan
 from streamsvd.result import SVDResult
-from streamsvd.sources import open_source
 
 
 def sparse_svd(
@@ -24,7 +26,9 @@ def sparse_svd(
     max_nonzeros_per_component: int | None = None,
     pivot: bool = False,
     refine: bool = False,
-    sample_axis: int = 1,
+    sample_axis: int | None = None,
+    sample_dim: str | Sequence[str] | None = None,
+    layer: str | None = None,
     center: str | None = None,
     normalize: str | None = None,
     dtype: Any = None,
@@ -47,9 +51,11 @@ def sparse_svd(
 
     Parameters
     ----------
-    X : str, os.PathLike, zarr.Array or (n, N) array
-        Data of n features by N samples: a path to a Zarr array (also one inside a group,
-        ``"group.zarr/path/inside"``), an open Zarr array, or a NumPy array. Never written.
+    X : path, zarr.Array, (n, N) array, table, xarray.DataArray or AnnData
+        Data of n features by N samples: a path or URL of a Zarr array (also one inside a group or
+        a zip file, ``"group.zarr/path/inside"``), a ``.npy`` file, an open Zarr array, a NumPy,
+        Dask or HDF5 array, a CSR or CSC matrix of SciPy, a pandas or polars DataFrame, an
+        xarray.DataArray, an AnnData in memory or in Zarr. Never written.
     n_components : int
         `p`, from 1 to ``min(n, N)``.
     n_transforms : int, optional
@@ -86,8 +92,13 @@ def sparse_svd(
     refine : bool
         Refine the components at the end, see `SVDResult.refine`; needs the Gram matrix (one more
         pass without ``reduction="gram"``).
-    sample_axis : {0, 1}
-        0 for arrays with samples as rows.
+    sample_axis : {0, 1}, optional
+        0 for samples as rows. By default 1, but 0 for tables and AnnData.
+    sample_dim : str or sequence of str, optional
+        Dimension of the samples in an xarray.DataArray, or several; the others are features. Also
+        of a Zarr array that has names of dimensions, as xarray writes them.
+    layer : str, optional
+        Layer of an AnnData to take instead of `X`.
     center, normalize : {None, "features", "samples"}
         Centre, then scale. Features: to mean 0, to variance 1 (divisor N). Samples: each by its
         own mean over the features and its own Euclidean norm (the paper does both).
@@ -183,6 +194,8 @@ def sparse_svd(
         pivot=pivot,
         refine=refine,
         sample_axis=sample_axis,
+        sample_dim=sample_dim,
+        layer=layer,
         center=center,
         normalize=normalize,
         dtype=dtype,
@@ -209,7 +222,9 @@ def sparse_pca(
     fill_penalty: float = 0.5,
     pivot: bool = True,
     refine: bool = True,
-    sample_axis: int = 1,
+    sample_axis: int | None = None,
+    sample_dim: str | Sequence[str] | None = None,
+    layer: str | None = None,
     center: str | None = "features",
     normalize: str | None = None,
     missing_chunks: str = "error",
@@ -226,11 +241,13 @@ def sparse_pca(
 
     Parameters
     ----------
-    X, n_components, sample_axis, normalize, missing_chunks, memory_limit, n_threads, progress
+    X, n_components, sample_axis, sample_dim, layer, normalize, missing_chunks
+        As in `sparse_svd`.
+    memory_limit, n_threads, progress
         As in `sparse_svd`.
     max_fill, max_nonzeros : float, int, optional
-        Budget of nonzeros of all components together, as a share of ``p n`` or a count; 5 % when
-        none of the three is given.
+        Budget of nonzeros of all components together, as a share of ``p n`` or a count. When no
+        budget is given: 5 %, or five a component where that is more (below 100 features).
     max_nonzeros_per_component : int, optional
         The most nonzeros of each component.
     n_transforms, fill_penalty, pivot, tol
@@ -261,10 +278,11 @@ def sparse_pca(
     >>> result.n_nonzeros
     12
     """
+    source = open_data(X, Ask(sample_axis, sample_dim, layer, missing_chunks))
     if max_fill is None and max_nonzeros is None and max_nonzeros_per_component is None:
-        max_fill = 0.05
+        max_fill = max(0.05, min(1.0, 5 / source.n_features))
     return sparse_svd(
-        X,
+        source,
         n_components,
         n_transforms=n_transforms,
         selection="gain",
@@ -276,6 +294,8 @@ def sparse_pca(
         pivot=pivot,
         refine=refine,
         sample_axis=sample_axis,
+        sample_dim=sample_dim,
+        layer=layer,
         center=center,
         normalize=normalize,
         missing_chunks=missing_chunks,
@@ -306,6 +326,6 @@ def plan_svd(X: Any, n_components: int, **options: Any) -> Plan:
     """
     options.pop("progress", None)
     checked = Options(n_components=n_components, **options)
-    source = open_source(X, checked.sample_axis, missing_chunks=checked.missing_chunks)
+    source = open_data(X, Ask.of(checked))
     checked.check_shape(source.n_features, source.n_samples)
     return plan_fit(source, checked)

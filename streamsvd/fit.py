@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,10 @@ from streamsvd.checkpoint import Workspace
 from streamsvd.coordinator import Coordinator
 from streamsvd.errors import OptionError, ResourceError, StreamSVDError
 from streamsvd.executor import Executor, SerialExecutor, ThreadExecutor
+from streamsvd.frames import Ask
 from streamsvd.gram import gram_matrix
 from streamsvd.ingest import Preprocessing, ingest
+from streamsvd.inputs import open_data
 from streamsvd.interrupts import StopRequest, raise_for, stop_requests
 from streamsvd.kernels import Array
 from streamsvd.options import Options, Progress, working_dtype, workspace_path
@@ -37,7 +39,7 @@ from streamsvd.progress import progress_bar
 from streamsvd.replay import replay
 from streamsvd.result import SVDResult
 from streamsvd.solver import algorithm_1, random_pairs
-from streamsvd.sources import Source, ZarrSource, open_source
+from streamsvd.sources import Source, ZarrSource
 from streamsvd.store import create_raw_array, intact_chunks, raw_chunk_paths
 from streamsvd.supports import Supports
 from streamsvd.system import check_free_disk, free_memory, n_cpus, page_cache
@@ -53,7 +55,8 @@ CHECKPOINT_SECONDS = 5.0
 
 def fit(x: Any, options: Options, progress: Progress) -> SVDResult:
     """Run `streamsvd.sparse_svd` with checked options."""
-    source = open_source(x, options.sample_axis, missing_chunks=options.missing_chunks)
+    began = time.monotonic()
+    source = open_data(x, Ask.of(options))
     options.check_shape(source.n_features, source.n_samples)
     plan = plan_fit(source, options)
     logger.info(plan.describe())
@@ -64,7 +67,7 @@ def fit(x: Any, options: Options, progress: Progress) -> SVDResult:
                 f"(workspace {options.workspace})"
             )
         try:
-            return _Run(source, options, plan, space, progress, stop).result()
+            result = _Run(source, options, plan, space, progress, stop).result()
         except OSError as error:
             if error.errno != errno.EMFILE:
                 raise
@@ -72,6 +75,8 @@ def fit(x: Any, options: Options, progress: Progress) -> SVDResult:
                 f"{error}: each chunk of the working store is an open file; raise the limit "
                 "(ulimit -n)"
             ) from error
+    seconds = time.monotonic() - began
+    return replace(result, seconds=seconds, bytes_read=source.bytes_read)
 
 
 def plan_fit(source: Source, options: Options) -> Plan:
@@ -91,7 +96,7 @@ def plan_fit(source: Source, options: Options) -> Plan:
     elif options.workspace is not None:
         raise OptionError("workspace= is for sources in Zarr arrays; write the data to one first")
     else:
-        place = "memory" if isinstance(source.array, np.ndarray) else "either"
+        place = "memory" if type(source.array) is np.ndarray else "either"
     if options.overwrite_x:
         place = "given"
         if isinstance(source, ZarrSource):
@@ -199,7 +204,7 @@ class _Run:
             preprocessing=Preprocessing(
                 options.center, options.normalize, ingested["mean"], ingested["scale"]
             ),
-            sample_axis=options.sample_axis,
+            sample_axis=self.source.sample_axis,
             dtype=self.dtype,
             stopped=stopped,
             settings=self._settings()
@@ -209,6 +214,8 @@ class _Run:
                 "streamsvd": __version__,
             },
             gram=self.gram,
+            features=self.source.features,
+            samples=self.source.samples,
         )
         del working
         if options.refine:
@@ -471,10 +478,15 @@ class _Run:
         names = (
             "n_components", "algorithm", "reduction", "fill_penalty", "max_fill", "max_nonzeros",
             "max_nonzeros_per_component",
-            "pivot", "sample_axis", "center", "normalize", "missing_chunks", "tol", "random_state",
+            "pivot", "sample_dim", "layer", "center", "normalize", "missing_chunks", "tol",
+            "random_state",
         )  # fmt: skip
         settings = {name: record[name] for name in names}
-        return settings | {"selection": self.options.score, "dtype": self.dtype.name}
+        return settings | {
+            "sample_axis": self.source.sample_axis,
+            "selection": self.options.score,
+            "dtype": self.dtype.name,
+        }
 
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a run to go on: the options and the source."""

@@ -12,6 +12,7 @@ chunking, any number of threads, and any split of the leaves over workers.
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -21,7 +22,7 @@ from streamsvd.ingest import LARGEST, Preprocessing, StripReader, refuse_constan
 from streamsvd.kernels import Array
 from streamsvd.options import working_dtype
 from streamsvd.plan import FAN_IN, block_samples, leaf_samples
-from streamsvd.sources import Source
+from streamsvd.sources import Described, Source
 from streamsvd.sweeps import subtract_shift
 
 
@@ -56,6 +57,8 @@ def gram_matrix(
     Cost: one read of the source and ``n^2 N`` operations. Memory: ``8 n^2`` bytes twice (three
     times beyond 16 leaves of samples), a block and two strips of samples.
     """
+    if isinstance(source, SummedSamples):
+        return source.gram(center, normalize)
     with GramSum(source.n_features, center, normalize, n_threads) as total:
         for strip in strips(source, step):
             total.add(strip)
@@ -125,8 +128,24 @@ class GramSum:
         self._tree = SumTree()
         rows = panel_rows(n)
         self._panels = [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
+        self._n_threads = n_threads
+        self._start_threads()
+
+    def _start_threads(self) -> None:
         self._blas = ThreadpoolController()
-        self._threads = ThreadPoolExecutor(n_threads, thread_name_prefix="streamsvd-gram")
+        self._threads = ThreadPoolExecutor(self._n_threads, thread_name_prefix="streamsvd-gram")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied and pickled: not the threads, nor the empty part of the block."""
+        state = {k: v for k, v in vars(self).items() if k not in ("_blas", "_threads")}
+        return state | {"_block": self._block[:, : self._filled]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        filled = state.pop("_block")
+        vars(self).update(state)
+        self._block = np.ones((len(filled), block_samples(len(filled) - 1)))
+        self._block[:, : self._filled] = filled
+        self._start_threads()
 
     def __enter__(self) -> "GramSum":
         return self
@@ -206,6 +225,26 @@ class GramSum:
         if self._leaf is not None:
             self._tree.add(self._leaf)
         self._leaf, self._leaf_samples = None, 0
+
+
+class SummedSamples(Source):
+    """Samples that are no longer there, but their sum: all that the Gram matrix needs."""
+
+    def __init__(self, total: GramSum, name: str = "the batches") -> None:
+        shape = (total.n_samples, len(total.preprocessing.mean))
+        super().__init__(Described(np.dtype(np.float64), shape), 0, name, 1)
+        self._total = total
+
+    def gram(self, center: str | None, normalize: str | None) -> tuple[Array, Preprocessing]:
+        """As `gram_matrix`; the last call to make."""
+        with self._total as total:
+            was = (total.preprocessing.center, total.preprocessing.normalize)
+            if was != (center, normalize):
+                raise OptionError(
+                    f"the batches were added with center={was[0]!r} and normalize={was[1]!r}, not "
+                    f"{center!r} and {normalize!r}: add them again"
+                )
+            return total.result(self.name)
 
 
 class SumTree:

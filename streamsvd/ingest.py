@@ -121,8 +121,9 @@ class StripReader:
         low, high = float(strip.min()), float(strip.max())
         if not np.isfinite(low) or not np.isfinite(high):  # a NaN makes both NaN
             sample, feature = np.argwhere(~np.isfinite(strip.T))[0]
+            found = "NaN" if np.isnan(strip[feature, sample]) else strip[feature, sample]
             raise SourceError(
-                f"{self.source.name} holds {strip[feature, sample]} at feature {feature}, "
+                f"{self.source.name} holds {found} at feature {feature}, "
                 f"sample {start + sample} (as {self.dtype.name}); replace or drop such values first"
             )
         self._largest = max(self._largest, high, -low)

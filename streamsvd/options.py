@@ -41,7 +41,9 @@ class Options:
     max_nonzeros_per_component: int | None = None
     pivot: bool = False
     refine: bool = False
-    sample_axis: int = 1
+    sample_axis: int | None = None
+    sample_dim: Any = None
+    layer: str | None = None
     center: str | None = None
     normalize: str | None = None
     dtype: Any = None
@@ -73,7 +75,8 @@ class Options:
             _integer("max_nonzeros", self.max_nonzeros, self.n_components)
         if self.max_nonzeros_per_component is not None:
             _integer("max_nonzeros_per_component", self.max_nonzeros_per_component, 1)
-        check_axis(self.sample_axis)
+        if self.sample_axis is not None:
+            check_axis(self.sample_axis)
         _one_of("center", self.center, AXES)
         _one_of("normalize", self.normalize, AXES)
         check_missing(self.missing_chunks)

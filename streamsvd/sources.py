@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import zarr
 from scipy import sparse
-from zarr.storage import LocalStore
+from zarr.storage import LocalStore, ZipStore
 
 from streamsvd.errors import ResourceError, SourceError
 from streamsvd.kernels import Array
+from streamsvd.labels import Axis
 from streamsvd.options import check_missing
 from streamsvd.store import (
     MARK,
@@ -50,7 +51,15 @@ class Source:
         Samples in a chunk: reading in multiples of it reads no chunk twice.
     array
         What is read.
+    features, samples : Axis or None
+        What they are called, where that is known.
+    bytes_read : int
+        How much was, so far, after decompression.
     """
+
+    features: Axis | None = None
+    samples: Axis | None = None
+    bytes_read: int = 0
 
     def __init__(self, array: Any, sample_axis: int, name: str, chunk: int) -> None:
         self.name, self.dtype = name, array.dtype
@@ -61,12 +70,17 @@ class Source:
     def read(self, start: int, stop: int, dtype: np.dtype[Any]) -> Array:
         """Samples ``start..stop-1`` as a new C-contiguous (n, stop - start) array of `dtype`."""
         with np.errstate(over="ignore"):  # infinities are found and named by the caller
-            return np.array(self._strip(start, stop), dtype=dtype, order="C")
+            strip = self._counted(self._strip(start, stop))
+            return np.array(strip, dtype=dtype, order="C")
+
+    def _counted(self, strip: Array) -> Array:
+        self.bytes_read += strip.nbytes
+        return strip
 
     def _strip(self, start: int, stop: int) -> Array:
-        return np.asarray(
-            self.array[:, start:stop] if self.sample_axis else self.array[start:stop].T
-        )
+        """Samples ``start..stop-1`` (n, stop - start) as they are stored."""
+        strip = self.array[:, start:stop] if self.sample_axis else self.array[start:stop]
+        return dense(strip) if self.sample_axis else dense(strip).T
 
 
 class ZarrSource(Source):
@@ -94,7 +108,7 @@ class ZarrSource(Source):
             for key in keys:
                 check_chunk(self.array, key, self.name, self._may_miss)
         try:
-            strip = self._strip(start, stop)  # new already
+            strip = self._counted(self._strip(start, stop))  # new already
         except Exception as error:  # each codec raises its own kinds
             raise SourceError(
                 f"{self.name}: cannot read chunk(s) {some(self._unreadable(start, stop))}: "
@@ -114,6 +128,9 @@ class ZarrSource(Source):
                 with suppress(FileNotFoundError):
                     stat = (root / key).stat()
                     digest.update(f"{key} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+        elif isinstance(self.array.store, ZipStore):
+            stat = Path(self.array.store.path).stat()
+            digest.update(f"{stat.st_size} {stat.st_mtime_ns}".encode())
         return digest.hexdigest()
 
     def mark(self, reason: str) -> None:
@@ -161,9 +178,8 @@ class DaskSource(Source):
         super().__init__(array, sample_axis, name, max(sizes))
 
     def _strip(self, start: int, stop: int) -> Array:
-        strip = self.array[:, start:stop] if self.sample_axis else self.array[start:stop].T
-        computed = strip.compute()
-        return np.asarray(computed.toarray() if hasattr(computed, "toarray") else computed)
+        strip = self.array[:, start:stop] if self.sample_axis else self.array[start:stop]
+        return dense(strip.compute()) if self.sample_axis else dense(strip.compute()).T
 
 
 class SparseSource(Source):
@@ -174,13 +190,7 @@ class SparseSource(Source):
     """
 
     def __init__(self, group: zarr.Group, sample_axis: int, name: str) -> None:
-        kind = group.attrs["encoding-type"]
-        if (kind == "csr_matrix") != (sample_axis == 0):
-            raise SourceError(
-                f"{name} is a {kind} and can be read by {'rows' if sample_axis else 'columns'} "
-                f"only, but samples are its {'columns' if sample_axis else 'rows'} (sample_axis="
-                f"{sample_axis}); convert it, for example with SciPy's tocsr() or tocsc()"
-            )
+        check_compressed(str(group.attrs["encoding-type"]), sample_axis, name)
         self._parts: dict[str, Any] = {key: group[key] for key in SPARSE_PARTS}
         self.name = name
         self._indptr = self._read("indptr", 0, self._parts["indptr"].shape[0]).astype(np.int64)
@@ -188,8 +198,11 @@ class SparseSource(Source):
         fits = len(self._indptr) == size + 1 and self._indptr[0] == 0  # type: ignore[operator]
         if not fits or np.any(np.diff(self._indptr) < 0) or self._indptr[-1] > self._entries:
             raise SourceError(f"{name}/indptr does not fit the shape and the data of the matrix")
-        described = _Described(self._parts["data"].dtype, tuple(group.attrs["shape"]))  # type: ignore[arg-type]
+        described = Described(self._parts["data"].dtype, tuple(group.attrs["shape"]))  # type: ignore[arg-type]
         super().__init__(described, sample_axis, name, 1)
+
+    def _counted(self, strip: Array) -> Array:
+        return strip  # what was read for it, less than it is large, was counted by `_read`
 
     def _strip(self, start: int, stop: int) -> Array:
         lo, hi = int(self._indptr[start]), int(self._indptr[stop])
@@ -219,7 +232,7 @@ class SparseSource(Source):
             for key in keys:
                 check_chunk(array, key, name, may_miss=True)
         try:
-            return np.asarray(array[start:stop])
+            return super()._counted(np.asarray(array[start:stop]))
         except Exception as error:  # each codec raises its own kinds
             raise SourceError(
                 f"{name}: cannot read chunk(s) {some(keys)}: {type(error).__name__}: {error}; "
@@ -227,21 +240,52 @@ class SparseSource(Source):
             ) from error
 
 
-class _Described(NamedTuple):
+class Described(NamedTuple):
     """The dtype and shape of a matrix that is not an array."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
 
-def open_source(x: Any, sample_axis: int, *, missing_chunks: str = "error") -> Source:
-    """Open what a user calls data: a Zarr path or array, a NumPy or Dask array.
+def dense(strip: Any) -> Array:
+    """A NumPy or SciPy matrix as a NumPy array."""
+    if hasattr(strip, "toarray"):
+        return strip.astype(np.float64).toarray()  # entries listed twice add up, without overflow
+    return np.asarray(strip)
+
+
+def check_compressed(kind: str, sample_axis: int, name: str) -> None:
+    """Refuse a sparse matrix whose samples are not what it is compressed by; `kind` is csr, csc."""
+    if kind.startswith("csr") != (sample_axis == 0):
+        raise SourceError(
+            f"{name} is a {kind} and can be read by {'rows' if sample_axis else 'columns'} "
+            f"only, but samples are its {'columns' if sample_axis else 'rows'} (sample_axis="
+            f"{sample_axis}); pass sample_axis={1 - sample_axis} if they are not, or convert it, "
+            "for example with SciPy's tocsr() or tocsc()"
+        )
+
+
+def check_matrix(dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> None:
+    """Refuse what is not a matrix of real numbers."""
+    if dtype.kind not in "biuf":
+        raise SourceError(f"{name} holds {dtype}, not real numbers; convert it first")
+    if len(shape) != 2:
+        raise SourceError(f"{name} has shape {shape}; need two axes, features and samples")
+    if 0 in shape:
+        raise SourceError(f"{name} is empty: shape {shape}")
+
+
+def open_source(
+    x: Any, sample_axis: int, *, missing_chunks: str = "error", name: str | None = None
+) -> Source:
+    """Open a Zarr path or array, the group of a sparse matrix, a NumPy or a Dask array.
 
     Nothing is decoded yet. Refuses what is not a matrix of real numbers, and stores with missing
-    chunks unless ``missing_chunks="fill"``.
+    chunks unless ``missing_chunks="fill"``. `name` is what to call it in errors.
     """
     check_missing(missing_chunks)
-    array, name = _open(x)
+    array, found = _open(x)
+    name = name or found
     is_sparse, is_zarr = isinstance(array, zarr.Group), isinstance(array, zarr.Array | zarr.Group)
     if is_sparse:
         lost = [key for key in SPARSE_PARTS if key not in array]
@@ -251,12 +295,7 @@ def open_source(x: Any, sample_axis: int, *, missing_chunks: str = "error") -> S
         dtype, shape = array["data"].dtype, tuple(array.attrs["shape"])
     else:
         dtype, shape = array.dtype, array.shape
-    if dtype.kind not in "biuf":
-        raise SourceError(f"{name} holds {dtype}, not real numbers; convert it first")
-    if len(shape) != 2:
-        raise SourceError(f"{name} has shape {shape}; need two axes, features and samples")
-    if 0 in shape:
-        raise SourceError(f"{name} is empty: shape {shape}")
+    check_matrix(dtype, shape, name)
     if isinstance(array, np.ndarray):
         return Source(array, sample_axis, name, 1)
     if not is_zarr:
@@ -288,7 +327,8 @@ def _open(x: Any) -> tuple[Any, str]:
         return x, "the Dask array"
     raise SourceError(
         f"cannot read {type(x).__name__}: give a path to a Zarr array, a zarr.Array, a NumPy or a "
-        "Dask array"
+        "Dask array, a CSR or CSC matrix, a pandas or polars DataFrame, an xarray.DataArray or an "
+        "AnnData"
     )
 
 
@@ -310,23 +350,36 @@ def _refuse_missing(array: zarr.Array[Any], name: str) -> None:
         )
 
 
+def open_node(x: Any) -> Any:
+    """The Zarr array or group at a path, a URL, or inside a ``.zip`` file."""
+    x = os.fspath(x)
+    if "://" not in x:
+        x = str(Path(x).expanduser())
+    store, inside = _zip_store(x)
+    if store is None and os.path.isfile(x):
+        raise SourceError(f"{x} is a file, not a Zarr store; see `streamsvd convert`")
+    try:
+        return zarr.open(x if store is None else store, path=inside, mode="r")
+    except FileNotFoundError as error:
+        what = "" if "://" in x or store or os.path.exists(x) else "no such path"
+        raise SourceError(f"no Zarr array at {x}" + (f": {what}" if what else "")) from error
+    except ImportError as error:
+        raise SourceError(f"{x} needs another package: {error}") from error
+    except Exception as error:  # bad JSON, unknown codec, object dtype, ...
+        raise SourceError(f"cannot open {x} as a Zarr array: {error}") from error
+
+
+def _zip_store(path: str) -> tuple[ZipStore | None, str | None]:
+    """The zip file that a path leads into, if any, and the rest of the path."""
+    for place in (Path(path), *Path(path).parents):
+        if place.suffix == ".zip" and place.is_file():
+            inside = Path(path).relative_to(place).as_posix()
+            return ZipStore(place, mode="r"), None if inside == "." else inside
+    return None, None
+
+
 def _open_array(x: Any) -> Any:
-    node: Any = x
-    if not isinstance(x, zarr.Array | zarr.Group):
-        x = os.fspath(x)
-        if "://" not in x:
-            x = str(Path(x).expanduser())
-        if os.path.isfile(x):
-            raise SourceError(f"{x} is a file, not a Zarr store; see `streamsvd convert`")
-        try:
-            node = zarr.open(x, mode="r")
-        except FileNotFoundError as error:
-            what = "" if "://" in x or os.path.exists(x) else "no such path"
-            raise SourceError(f"no Zarr array at {x}" + (f": {what}" if what else "")) from error
-        except ImportError as error:
-            raise SourceError(f"{x} needs another package: {error}") from error
-        except Exception as error:  # bad JSON, unknown codec, object dtype, ...
-            raise SourceError(f"cannot open {x} as a Zarr array: {error}") from error
+    node = x if isinstance(x, zarr.Array | zarr.Group) else open_node(x)
     if isinstance(node, zarr.Group) and node.attrs.get("encoding-type") in SPARSE_KINDS:
         return node
     if isinstance(node, zarr.Group):

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import uuid
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import product
@@ -289,6 +290,23 @@ def write_group(
         shutil.rmtree(new, ignore_errors=True)
         if target.exists():
             shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def changed_group(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """A Zarr group of the user's, to be added to; what it says of itself as a whole is renewed."""
+    store = LocalStore(Path(path).expanduser())
+    try:
+        is_consolidated = zarr.open_group(store, mode="r").metadata.consolidated_metadata
+        yield zarr.open_group(store, mode="r+", use_consolidated=False)
+        if is_consolidated is not None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that not all Zarr libraries read it
+                zarr.consolidate_metadata(store)
+    except FileNotFoundError as error:
+        raise SourceError(f"no Zarr group at {path}") from error
+    except OSError as error:
+        raise ResourceError(f"cannot write into {path}: {error}") from error
 
 
 def read_group(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]]:

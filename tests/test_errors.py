@@ -324,7 +324,9 @@ ARRAYS = [
     (structured(), ("real numbers", "convert")),
     (X.tolist(), ("list", "a path", "NumPy")),
     (None, ("NoneType", "a path", "NumPy")),
-    (sparse.csr_array(X), ("csr_array", "a path", "NumPy")),
+    (sparse.csr_array(X), ("csr_array", "by rows only", "sample_axis=0", "tocsc()")),
+    (sparse.coo_array(X), ("coo_array", "strips of samples", "tocsr()", "tocsc()")),
+    (sparse.csc_array(X + 1j), ("complex128", "real numbers", "convert")),
 ]
 
 
@@ -425,9 +427,31 @@ def group_object(tmp_path: Path) -> Any:
     return zarr.open_group(group(tmp_path), mode="r")
 
 
-def npy(tmp_path: Path) -> Path:
+def table(tmp_path: Path) -> Path:
+    np.savetxt(tmp_path / "place.csv", X)
+    return tmp_path / "place.csv"
+
+
+def h5ad(tmp_path: Path) -> Path:
+    (tmp_path / "place.h5ad").write_bytes(b"HDF")
+    return tmp_path / "place.h5ad"
+
+
+def cut_npy(tmp_path: Path) -> Path:
     np.save(tmp_path / "place.npy", X)
+    with open(tmp_path / "place.npy", "r+b") as file:
+        file.truncate(1000)
     return tmp_path / "place.npy"
+
+
+def object_npy(tmp_path: Path) -> Path:
+    np.save(tmp_path / "place.npy", X.astype(object))
+    return tmp_path / "place.npy"
+
+
+def no_zip(tmp_path: Path) -> Path:
+    (tmp_path / "place.zip").write_bytes(b"PK nothing")
+    return tmp_path / "place.zip"
 
 
 def folder(tmp_path: Path) -> Path:
@@ -456,7 +480,11 @@ def unknown_codec(tmp_path: Path) -> Path:
         (group, ("place", "group", "counts", "layers/scaled", "name one")),
         (empty_group, ("place", "group", "none")),
         (group_object, ("place", "group", "counts", "layers/scaled", "name one")),
-        (npy, ("place.npy", "is a file", "convert")),
+        (table, ("place.csv", "is a file", "convert")),
+        (h5ad, ("place.h5ad", "HDF5", "read_h5ad", "backed", "write_zarr")),
+        (cut_npy, ("place.npy", "cannot read")),
+        (object_npy, ("place.npy", "cannot read")),
+        (no_zip, ("place.zip", "cannot open")),
         (folder, ("place", "no Zarr array")),
         (lambda tmp_path: tmp_path / "place", ("place", "no such path")),
         (lambda tmp_path: group(tmp_path) / "wrong", ("place/wrong", "no such path")),
@@ -577,7 +605,7 @@ def test_not_finite(value: float, dtype: str, sample_axis: int, tmp_path: Path) 
     """The first bad sample is named, and its first bad feature, wherever chunks end."""
     bad = X.astype(dtype)
     bad[2, 59] = bad[7, 43] = bad[4, 43] = value
-    words = (str(value), "feature 4", "sample 43", "replace or drop")
+    words = (str(value).replace("nan", "NaN"), "feature 4", "sample 43", "replace or drop")
     source = bad if sample_axis else bad.T
     path = write_zarr(tmp_path / "x.zarr", source, (4, 7))
     for center in (None, "features"):
@@ -600,7 +628,7 @@ def test_beyond_the_working_precision() -> None:
 def test_missing_chunks_that_read_as_nan(tmp_path: Path) -> None:
     path = write_zarr(tmp_path / "x.zarr", X, (5, 20), fill_value=np.nan)
     (path / "c" / "1" / "2").unlink()
-    words = ("nan", "feature 5", "sample 40")
+    words = ("NaN", "feature 5", "sample 40")
     refused(SourceError, words, lambda: sparse_svd(path, 3, missing_chunks="fill"))
 
 
@@ -757,7 +785,7 @@ def test_load_of_a_damaged_result(
         assert word in str(caught.value)
 
 
-@pytest.mark.parametrize("make", [group, empty_group, folder, npy])
+@pytest.mark.parametrize("make", [group, empty_group, folder, table])
 def test_load_of_something_else(make: Callable[[Path], Path], tmp_path: Path) -> None:
     place = make(tmp_path)
     with pytest.raises(StreamSVDError, match="place"):

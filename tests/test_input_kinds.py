@@ -420,8 +420,8 @@ def test_a_sparse_group_without_a_shape(tmp_path: Path) -> None:
 
 def test_a_group_of_something_else(tmp_path: Path) -> None:
     dense_in_a_group(tmp_path, counts())
-    with pytest.raises(SourceError, match=r"is a Zarr group; name one of its arrays: layers/raw"):
-        sparse_pca(tmp_path / "a.zarr", 3, sample_axis=0)
+    with pytest.raises(SourceError, match=r"is a Zarr group; name one of its arrays: raw"):
+        sparse_pca(tmp_path / "a.zarr" / "layers", 3, sample_axis=0)
 
 
 @pytest.mark.parametrize("dtype", ["complex128", "datetime64[s]"])
@@ -436,7 +436,7 @@ def test_not_finite_in_any_kind(tmp_path: Path) -> None:
     X[4, 60] = np.nan
     for make in (dask_in_two_dimensions, csr, csc):
         source, axis = make(tmp_path / make.__name__, X)
-        with pytest.raises(SourceError, match="holds nan at feature 4, sample 60"):
+        with pytest.raises(SourceError, match="holds NaN at feature 4, sample 60"):
             sparse_svd(source, 3, sample_axis=axis)
 
 
@@ -498,9 +498,6 @@ class DataFrame:
         (lambda X: X.tolist(), "list"),
         (lambda X: tuple(map(tuple, X)), "tuple"),
         (DataFrame, "DataFrame"),
-        (sparse.csr_array, "csr_array"),
-        (sparse.csc_matrix, "csc_matrix"),
-        (sparse.coo_array, "coo_array"),
         (lambda X: memoryview(np.ascontiguousarray(X)), "memoryview"),
         (lambda X: iter(X), "iterator"),
         (lambda X: None, "NoneType"),

@@ -33,8 +33,11 @@ LAYERS = [
     "supports",
     "pattern",
     "refine",
+    "labels",
     "store",
     "sources",
+    "frames",
+    "inputs",
     "working",
     "replay",
     "ingest",
@@ -47,11 +50,17 @@ LAYERS = [
     "blocks",
     "assembly",
     "checkpoint",
+    "solution",
+    "saving",
+    "summary",
+    "canvas",
+    "curves",
+    "plot",
+    "exports",
     "result",
     "fit",
     "api",
-    "estimator",
-    "plot",
+    "estimators",
     "convert",
     "demo",
     "__init__",
@@ -181,7 +190,8 @@ def test_docstrings(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["sparse_svd", "SVDResult.transform", "SVDResult.accuracy", "SVDResult.at"]
+    "name",
+    ["sparse_svd", "SVDResult.transform", "SVDResult.accuracy", "SVDResult.plot", "SVDResult.at"],
 )
 def test_all_parameters_are_documented(name: str) -> None:
     """In the order of the signature, several names a line where they belong together."""

@@ -1,0 +1,455 @@
+"""scikit-learn estimators: `SparseSVD` and `StreamingSparsePCA`. Samples are rows here."""
+
+import copy
+import os
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from streamsvd.api import sparse_pca, sparse_svd
+from streamsvd.errors import OptionError
+from streamsvd.frames import Ask
+from streamsvd.gram import GramSum, SummedSamples, strips
+from streamsvd.inputs import is_a, is_known, open_data
+from streamsvd.kernels import Array
+from streamsvd.labels import Axis, named
+from streamsvd.options import Progress
+from streamsvd.plan import strip_width
+from streamsvd.result import SVDResult
+from streamsvd.sources import Source
+from streamsvd.system import n_cpus
+
+TABLES = (("pandas", "DataFrame"), ("polars", "DataFrame"))
+
+
+class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """What both estimators share: everything but how they are fitted."""
+
+    n_components: int
+    sample_axis: int
+    sample_dim: str | Sequence[str] | None
+    layer: str | None
+    missing_chunks: str
+    sparse_components: bool
+    progress: Progress
+    _result: SVDResult | None = None
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Find the components of `X`.
+
+        Parameters
+        ----------
+        X : (n_samples, n_features) array, matrix or table, or data of any other kind
+            All that `streamsvd.sparse_svd` reads. Samples are the rows of arrays, matrices and
+            tables in memory, and where `sample_axis` or `sample_dim` say for all others.
+        y
+            Ignored.
+
+        Returns
+        -------
+        self
+        """
+        self._result = self._solve(self._open(X, reset=True))
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """Scores of the samples, (n_samples, n_components).
+
+        Each sample's scores depend on that sample alone, bit for bit. Data on disk are read chunk
+        by chunk; ``result_.transform(X, out)`` writes the scores of very many samples to disk.
+        """
+        check_is_fitted(self)
+        source = self._open(X, reset=False)
+        scores: Array = self.result_.transform(source, progress=self.progress)
+        return scores.T if source.sample_axis else scores
+
+    def inverse_transform(self, X: Any) -> Array:
+        """Samples (n_samples, n_features) from their scores (n_samples, n_components).
+
+        In the units of the data, unless each sample was centred or scaled by itself: what that
+        took away is not in the scores, and they are refused.
+        """
+        check_is_fitted(self)
+        fitted = self.result_.preprocessing
+        if "samples" in (fitted.center, fitted.normalize):
+            raise OptionError(
+                "inverse_transform cannot undo the centring or scaling of each sample by itself "
+                '(center="samples", normalize="samples"): multiply by components_ instead'
+            )
+        scores = check_array(X, dtype=np.float64)
+        if scores.shape[1] != self.result_.n_components:
+            raise OptionError(
+                f"scores have {scores.shape[1]} columns, but there are "
+                f"{self.result_.n_components} components"
+            )
+        return (scores @ self.result_.components) * fitted.scale + fitted.mean
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """How much of `X` its reconstruction from the scores holds: 1 is all of it.
+
+        ``1 - ||X - reconstruction||^2 / ||X||^2``, both after the centring and scaling of the fit:
+        on the data of the fit the sum of `explained_variance_ratio_`. One pass.
+        """
+        check_is_fitted(self)
+        source = self._open(X, reset=False)
+        measured = self.result_.accuracy(source, gram_limit=1, progress=self.progress)
+        return measured.captured_variance
+
+    # ------------------------------------------------------------------------ what was fitted
+
+    @property
+    def result_(self) -> SVDResult:
+        """The result of the functions, with all else: the path, `at`, `refine`, `save`."""
+        if self._result is None:
+            raise AttributeError(f"this {type(self).__name__} is not fitted yet")
+        return self._result
+
+    @property
+    def components_(self) -> Array | sparse.csr_array:
+        """(n_components, n_features) orthonormal rows; CSR with ``sparse_components=True``."""
+        rows = self.result_.components
+        return rows if self.sparse_components else rows.toarray()
+
+    @property
+    def explained_variance_(self) -> Array:
+        """(n_components,) variances of the scores, divisor ``n_samples - 1``."""
+        return self.result_.explained_variance
+
+    @property
+    def explained_variance_ratio_(self) -> Array:
+        """(n_components,) the same over the total variance of all features."""
+        return self.result_.explained_variance_ratio
+
+    @property
+    def singular_values_(self) -> Array:
+        """(n_components,), see `SVDResult.singular_values`."""
+        return self.result_.singular_values
+
+    @property
+    def mean_(self) -> Array:
+        """(n_features,) what was subtracted; zeros unless ``center="features"``."""
+        return self.result_.mean
+
+    @property
+    def scale_(self) -> Array:
+        """(n_features,) what was divided by; ones unless ``normalize="features"``."""
+        return self.result_.scale
+
+    @property
+    def n_iter_(self) -> int:
+        """Transforms made, or block steps."""
+        return self.result_.n_transforms
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.result_.n_components
+
+    # -------------------------------------------------------------------------------- inside
+
+    def _solve(self, source: Source) -> SVDResult:
+        raise NotImplementedError
+
+    def _reading(self, source: Source) -> dict[str, Any]:
+        """How the data of the fit are read, for the result to know."""
+        return {
+            "sample_axis": source.sample_axis,
+            "sample_dim": self.sample_dim,
+            "layer": self.layer,
+            "missing_chunks": self.missing_chunks,
+        }
+
+    def _open(self, X: Any, *, reset: bool) -> Source:
+        """Check `X` as scikit-learn does, and open it."""
+        if any(is_a(X, *kind) for kind in TABLES):  # not copied to an array as a whole
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            return open_data(X, Ask(0))
+        if not is_known(X):
+            # the pass that reads the data finds what is not finite, and says where
+            X = validate_data(self, X, reset=reset, accept_sparse="csr", ensure_all_finite=False)
+            return open_data(X, Ask(0))
+        axis = self.sample_axis if self.sample_dim is None else None
+        source = open_data(X, Ask(axis, self.sample_dim, self.layer, self.missing_chunks))
+        if reset:
+            self.n_features_in_ = source.n_features
+            self.__dict__.pop("feature_names_in_", None)
+            if source.features is not None and source.features.names is not None:
+                self.feature_names_in_ = source.features.names
+        else:
+            self._check_features(source)
+        return source
+
+    def _check_features(self, source: Source) -> None:
+        """Refuse data with other features than those of the fit."""
+        if source.n_features != self.n_features_in_:
+            raise OptionError(
+                f"{source.name} has {source.n_features} features, but {type(self).__name__} is "
+                f"expecting {self.n_features_in_} features; pass sample_axis="
+                f"{1 - source.sample_axis} if samples are on the other axis"
+            )
+        if source.features is not None and hasattr(self, "feature_names_in_"):
+            fitted = named("feature", self.feature_names_in_)
+            difference = fitted.difference(source.features)
+            if difference is not None:
+                raise OptionError(
+                    f"{source.name} has other features than the fit, or in another order: "
+                    f"{difference}"
+                )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._result is not None
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class SparseSVD(_SparseComponents):
+    """Sparse low-rank approximation by `streamsvd.sparse_svd`, as a scikit-learn estimator.
+
+    Parameters
+    ----------
+    n_components : int
+        From 1 to ``min(n_samples, n_features)``.
+    n_transforms, algorithm, selection, reduction, fill_penalty, max_fill, max_nonzeros, pivot
+        See `streamsvd.sparse_svd`.
+    refine, center, normalize, dtype, tol, random_state, memory_limit, n_threads
+        See `streamsvd.sparse_svd`.
+    sample_axis : {0, 1}
+        Axis of the samples in Zarr, Dask and HDF5 arrays and in paths. Those of arrays, matrices
+        and tables in memory are always rows.
+    sample_dim, layer, missing_chunks, workspace, resume
+        See `streamsvd.sparse_svd`.
+    sparse_components : bool
+        Whether `components_` is a SciPy matrix instead of an array.
+    progress : bool, None or callable
+        False for no bars.
+
+    Attributes
+    ----------
+    components_ : (n_components, n_features) array, or csr_array
+        Orthonormal to rounding; exact zeros.
+    explained_variance_, explained_variance_ratio_ : (n_components,) arrays
+        Variances of the scores, divisor ``n_samples - 1`` as in scikit-learn's PCA (mean squares
+        when the features were not centred), and their share of the total variance. They add up.
+    singular_values_ : (n_components,) array
+    mean_, scale_ : (n_features,) arrays
+    n_iter_ : int
+        Transforms made.
+    n_features_in_, feature_names_in_
+        As everywhere in scikit-learn; names also of what `streamsvd.sparse_svd` reads with names.
+    result_ : SVDResult
+        All else: the path, `at`, `refine`, `save`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvd import SparseSVD
+    >>> X = np.random.default_rng(0).standard_normal((500, 20))
+    >>> SparseSVD(3, center="features").fit_transform(X).shape
+    (500, 3)
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        n_transforms: int | None = None,
+        algorithm: str = "coordinate",
+        selection: str | None = None,
+        reduction: str | None = None,
+        fill_penalty: float = 0.0,
+        max_fill: float | None = None,
+        max_nonzeros: int | None = None,
+        pivot: bool = False,
+        refine: bool = False,
+        center: str | None = None,
+        normalize: str | None = None,
+        dtype: Any = None,
+        sample_axis: int = 0,
+        sample_dim: str | Sequence[str] | None = None,
+        layer: str | None = None,
+        missing_chunks: str = "error",
+        workspace: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        memory_limit: int | str | None = None,
+        n_threads: int | None = None,
+        tol: float = 0.0,
+        random_state: int | None = None,
+        sparse_components: bool = False,
+        progress: Progress = False,
+    ) -> None:
+        self.n_components = n_components
+        self.n_transforms = n_transforms
+        self.algorithm = algorithm
+        self.selection = selection
+        self.reduction = reduction
+        self.fill_penalty = fill_penalty
+        self.max_fill = max_fill
+        self.max_nonzeros = max_nonzeros
+        self.pivot = pivot
+        self.refine = refine
+        self.center = center
+        self.normalize = normalize
+        self.dtype = dtype
+        self.sample_axis = sample_axis
+        self.sample_dim = sample_dim
+        self.layer = layer
+        self.missing_chunks = missing_chunks
+        self.workspace = workspace
+        self.resume = resume
+        self.memory_limit = memory_limit
+        self.n_threads = n_threads
+        self.tol = tol
+        self.random_state = random_state
+        self.sparse_components = sparse_components
+        self.progress = progress
+
+    def _solve(self, source: Source) -> SVDResult:
+        options = self.get_params(deep=False)
+        del options["sparse_components"]
+        return sparse_svd(source, **(options | self._reading(source)))
+
+
+class StreamingSparsePCA(_SparseComponents):
+    """Sparse principal components by `streamsvd.sparse_pca`, as a scikit-learn estimator.
+
+    One pass over the data, `fit`, or any number of batches, `partial_fit`: the components have the
+    same bits.
+
+    Parameters
+    ----------
+    n_components : int
+        From 1 to ``min(n_samples, n_features)``.
+    max_fill, max_nonzeros, n_transforms, fill_penalty, pivot, refine, center, normalize, tol
+        See `streamsvd.sparse_pca`.
+    sample_axis, sample_dim, layer, missing_chunks, sparse_components, progress
+        See `SparseSVD`.
+    memory_limit, n_threads
+        See `streamsvd.sparse_pca`.
+
+    Attributes
+    ----------
+    components_, explained_variance_, explained_variance_ratio_, singular_values_, mean_, scale_
+        As of `SparseSVD`; the divisor of `explained_variance_` is ``n_samples - 1``.
+    n_iter_, n_features_in_, feature_names_in_, result_
+        As of `SparseSVD`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvd import StreamingSparsePCA
+    >>> X = np.random.default_rng(0).standard_normal((500, 20))
+    >>> StreamingSparsePCA(3, max_fill=0.2).fit(X).components_.shape
+    (3, 20)
+    """
+
+    _sum: GramSum | None = None
+    _features: Axis | None = None
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        max_fill: float | None = None,
+        max_nonzeros: int | None = None,
+        n_transforms: int | None = None,
+        fill_penalty: float = 0.5,
+        pivot: bool = True,
+        refine: bool = True,
+        center: str | None = "features",
+        normalize: str | None = None,
+        sample_axis: int = 0,
+        sample_dim: str | Sequence[str] | None = None,
+        layer: str | None = None,
+        missing_chunks: str = "error",
+        memory_limit: int | str | None = None,
+        n_threads: int | None = None,
+        tol: float = 1e-8,
+        sparse_components: bool = False,
+        progress: Progress = False,
+    ) -> None:
+        self.n_components = n_components
+        self.max_fill = max_fill
+        self.max_nonzeros = max_nonzeros
+        self.n_transforms = n_transforms
+        self.fill_penalty = fill_penalty
+        self.pivot = pivot
+        self.refine = refine
+        self.center = center
+        self.normalize = normalize
+        self.sample_axis = sample_axis
+        self.sample_dim = sample_dim
+        self.layer = layer
+        self.missing_chunks = missing_chunks
+        self.memory_limit = memory_limit
+        self.n_threads = n_threads
+        self.tol = tol
+        self.sparse_components = sparse_components
+        self.progress = progress
+
+    def _solve(self, source: Source) -> SVDResult:
+        options = self.get_params(deep=False)
+        del options["sparse_components"]
+        return sparse_pca(source, **(options | self._reading(source)))
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: D102  (inherited)
+        self._sum = None
+        return super().fit(X, y)
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Add a batch of samples to those of earlier calls.
+
+        Exact: the same bits as one `fit` of all batches together, however they are cut. A call
+        costs ``n_features^2`` operations a sample; the components are found when the first fitted
+        attribute is read, from all batches until then. After `fit`, which keeps no sums, the first
+        batch starts anew. A batch that cannot be read to its end changes nothing.
+
+        Parameters
+        ----------
+        X
+            As for `fit`.
+        y
+            Ignored.
+
+        Returns
+        -------
+        self
+        """
+        source = self._open(X, reset=self._sum is None)
+        total = self._sum
+        if total is None:
+            n_threads = self.n_threads or n_cpus()
+            total = GramSum(source.n_features, self.center, self.normalize, n_threads)
+            self._features = source.features
+        pieces = strips(source)
+        # a batch that cannot be read to its end must change nothing
+        if strip_width(source.n_features, source.n_samples, source.chunk) < source.n_samples:
+            total = copy.deepcopy(total)
+        else:
+            pieces = list(pieces)
+        for strip in pieces:
+            total.add(strip)
+        self._sum, self._result = total, None
+        return self
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """Samples of all batches, or of `fit`."""
+        return self.result_.n_samples if self._sum is None else self._sum.n_samples
+
+    @property
+    def result_(self) -> SVDResult:  # noqa: D102  (inherited)
+        if self._result is None and self._sum is not None:
+            source = SummedSamples(copy.deepcopy(self._sum))  # more may be added to the sum
+            source.features = self._features
+            self._result = self._solve(source)
+        return super().result_
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._sum is not None or self._result is not None
