@@ -7,7 +7,7 @@ import numpy as np
 from streamsvd import kernels
 from streamsvd.blocks import UNSCORED, BlockCoordinator
 from streamsvd.coordinator import Coordinator
-from streamsvd.ingest import Moments
+from streamsvd.ingest import Moments, add_up
 from streamsvd.kernels import Array
 from streamsvd.partition import Partition
 from streamsvd.supports import Supports
@@ -52,9 +52,12 @@ def make_block_coordinator(
     return BlockCoordinator(left, diag, working.n_samples, code, symmetric)
 
 
-def make_partitions(working: WorkingMatrix, n_components: int, count: int) -> list[Partition]:
+def make_partitions(
+    working: WorkingMatrix, n_components: int, count: int, first: int = 0
+) -> list[Partition]:
     """The blocks of a working matrix in `count` runs, or one for each block if those are fewer.
 
+    The matrix holds the columns `first` and on of all.
     Pages that are not in the cache, since it is too small, are asked for ahead of each move.
     """
     blocks, p = working.blocks, n_components
@@ -70,7 +73,7 @@ def make_partitions(working: WorkingMatrix, n_components: int, count: int) -> li
             )
         start, stop = a * working.width, min(b * working.width, working.n_samples)
         tops = working.tops[a:b] if working.tops else None
-        partitions.append(Partition(blocks[a:b], start, stop, p, tops, prefetch))
+        partitions.append(Partition(blocks[a:b], first + start, first + stop, p, tops, prefetch))
     return partitions
 
 
@@ -90,7 +93,12 @@ def pivot_order(energies: Array, p: int) -> Array:
 
 def row_energies(working: WorkingMatrix, p: int) -> Array:
     """Sums of squares of the first `p` rows, (p,)."""
-    moments = Moments(np.zeros(p))
+    return add_up(row_moments(working, p, 0, working.n_samples))[1]
+
+
+def row_moments(working: WorkingMatrix, p: int, first: int, n_samples: int) -> list[Array]:
+    """Leaves of the moments of the first `p` rows, of columns that are `first` and on of all."""
+    moments = Moments(p, n_samples, np.zeros(p))
     for start, stop, block in working:
-        moments.add(start, block[:p], stop - start)
-    return moments.totals()[1]
+        moments.add(first + start, block[:p], stop - start)
+    return moments.leaves

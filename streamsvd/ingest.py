@@ -1,8 +1,8 @@
 """Ingest: one pass over the source into the working matrix, checking, centring and scaling."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,28 +53,55 @@ class Preprocessing:
 class Moments:
     """Sums and sums of squares of each feature, the same bits for any chunking of the samples.
 
+    The samples are summed up in leaves of `moment_leaf` samples, and the leaves in order: so are
+    those of several workers, each of which has whole leaves.
+
     Parameters
     ----------
-    shift : (n,) array
-        Subtracted first. With a value of the same feature, a large mean costs no digits, and a
-        constant feature has sums of exactly zero.
+    n_features, n_samples : int
+        Of all the data.
+    shift : (n,) array, optional
+        Subtracted first; the first sample by default. With a value of the same feature, a large
+        mean costs no digits, and a constant feature has sums of exactly zero.
     """
 
-    def __init__(self, shift: Array) -> None:
-        self.shift = np.array(shift, dtype=np.float64)
-        self._lanes = np.zeros((2, len(shift), LANES))
-        self._sums = np.zeros((2, len(shift)))
+    def __init__(self, n_features: int, n_samples: int, shift: Array | None = None) -> None:
+        self.shift = None if shift is None else np.array(shift, dtype=np.float64)
+        self.leaves: list[Array] = []
+        self._leaf, self._n_samples = moment_leaf(n_samples), n_samples
+        self._lanes = np.zeros((2, n_features, LANES))
+        self._sums = np.zeros((2, n_features))
 
     def add(self, start: int, strip: Array, stop: int | None = None) -> None:
         """Add ``strip[:, :stop]``, of which the first is sample `start`. Samples come in order."""
-        stop = strip.shape[1] if stop is None else stop
-        add_moments(strip, stop, start, self.shift, self._lanes, self._sums)
+        if self.shift is None:
+            self.shift = strip[:, 0].astype(np.float64)
+        done, stop = 0, strip.shape[1] if stop is None else stop
+        while done < stop:
+            end = min(stop, done + self._leaf - (start + done) % self._leaf)
+            add_moments(strip, done, end, start, self.shift, self._lanes, self._sums)
+            done = end
+            if (start + done) % self._leaf == 0 or start + done == self._n_samples:
+                self._close_leaf()
 
-    def totals(self) -> tuple[Array, Array]:
-        """Sums of ``x - shift`` and of its square, (n,) each. The last call to make."""
-        for i in range(len(self.shift)):
+    def _close_leaf(self) -> None:
+        for i in range(self._sums.shape[1]):
             flush_lanes(self._lanes, self._sums, i)
-        return self._sums[0], self._sums[1]
+        self.leaves.append(self._sums.copy())
+        self._sums[:] = 0.0
+
+
+def moment_leaf(n_samples: int) -> int:
+    """Samples in a leaf of `Moments`: at most 256 leaves, whatever reads them."""
+    return LANES * max(8, -(-n_samples // (256 * LANES)))
+
+
+def add_up(leaves: Iterable[Array]) -> Array:
+    """Sums of ``x - shift`` and of its square, (2, n), from all leaves in order."""
+    total: Array | float = 0.0
+    for leaf in leaves:
+        total = total + leaf
+    return np.asarray(total)
 
 
 class StripReader:
@@ -154,47 +181,103 @@ def ingest(
     energies : (n,) array
         Sum of squares of each row of the working matrix.
     """
-    n = source.n_features
-    of_features = "features" in (center, normalize)
-    mean, scale = np.zeros(n), np.ones(n)
-    preprocessing = Preprocessing(center, normalize, mean, scale)
-    # What is done to the samples before statistics of the features are known.
-    before = Preprocessing(
-        center if center == "samples" else None,
-        normalize if normalize == "samples" and center != "features" else None,
-        mean,
-        scale,
+    columns = Ingest(source, working, center, normalize)
+    leaves = columns.read(None, step, on_samples)
+    preprocessing = learn(
+        source.name, center, normalize, add_up(leaves), columns.shift, source.n_samples
     )
-    moments = Moments(np.zeros(n))
-    with working.write_behind() as write:
-        for start, strip in StripReader(source, working.dtype, step):
-            before.apply(strip)
-            if of_features and start == 0:
-                moments = Moments(strip[:, 0])
-            write(start, strip)
-            moments.add(start, strip)
-            on_samples(strip.shape[1])
-    sums, squares = moments.totals()
-    if not of_features:
-        return preprocessing, squares
-    mean_shift = sums / source.n_samples
+    if "features" in (center, normalize):
+        leaves = columns.settle(preprocessing)
+    return preprocessing, add_up(leaves)[1]
+
+
+class Ingest:
+    """The samples from `start` on, as many as `working` holds, on their way into it."""
+
+    def __init__(
+        self,
+        source: Source,
+        working: WorkingMatrix,
+        center: str | None,
+        normalize: str | None,
+        start: int = 0,
+    ) -> None:
+        n = source.n_features
+        self._source, self._working, self._start = source, working, start
+        self._of_features = "features" in (center, normalize)
+        self.shift = np.zeros(n)
+        # What is done to the samples before statistics of the features are known.
+        self._before = Preprocessing(
+            center if center == "samples" else None,
+            normalize if normalize == "samples" and center != "features" else None,
+            np.zeros(n),
+            np.ones(n),
+        )
+
+    def first_sample(self) -> Array:
+        """The shift for all workers."""
+        strip = self._source.read(0, 1, self._working.dtype)
+        self._before.apply(strip)
+        return strip[:, 0].astype(np.float64)
+
+    def read(
+        self, shift: Array | None, step: int | None, on_samples: OnSamples = lambda n: None
+    ) -> list[Array]:
+        """Read the samples into the working matrix; the leaves of their moments.
+
+        `shift` is that of the whole data, by default the first sample read. It is not used, and
+        zero, where nothing is learned of the features.
+        """
+        source, start = self._source, self._start
+        if not self._of_features:
+            shift = self.shift
+        moments = Moments(source.n_features, source.n_samples, shift)
+        stop = start + self._working.n_samples
+        reader = StripReader(source, self._working.dtype, step, start=start, stop=stop)
+        with self._working.write_behind() as write:
+            for first, strip in reader:
+                self._before.apply(strip)
+                write(first - start, strip)
+                moments.add(first, strip)
+                on_samples(strip.shape[1])
+        if moments.shift is not None:
+            self.shift = moments.shift
+        return moments.leaves
+
+    def settle(self, preprocessing: Preprocessing) -> list[Array]:
+        """Do to the samples what needed statistics of the features; the leaves anew."""
+        after = replace(
+            preprocessing,
+            center=None if preprocessing.center == "samples" else preprocessing.center,
+            normalize=None if self._before.normalize else preprocessing.normalize,
+        )
+        n = self._source.n_features
+        moments = Moments(n, self._source.n_samples, np.zeros(n))
+        for first, stop, block in self._working.sweep():
+            after.apply(block)
+            moments.add(self._start + first, block, stop - first)
+        return moments.leaves
+
+
+def learn(
+    name: str,
+    center: str | None,
+    normalize: str | None,
+    moments: Array,
+    shift: Array,
+    n_samples: int,
+) -> Preprocessing:
+    """Mean and scale of the features from their moments, where they are asked for."""
+    mean, scale = np.zeros(len(shift)), np.ones(len(shift))
+    sums, squares = moments
+    mean_shift = sums / n_samples
     if center == "features":
-        mean += moments.shift + mean_shift
+        mean += shift + mean_shift
     if normalize == "features":
-        variance = squares / source.n_samples - mean_shift**2
-        refuse_constant(source.name, variance)
+        variance = squares / n_samples - mean_shift**2
+        refuse_constant(name, variance)
         scale *= np.sqrt(variance)
-    after = Preprocessing(
-        center if center == "features" else None,
-        normalize if not before.normalize else None,
-        mean,
-        scale,
-    )
-    energies = Moments(np.zeros(n))
-    for start, stop, block in working.sweep():
-        after.apply(block)
-        energies.add(start, block, stop - start)
-    return preprocessing, energies.totals()[1]
+    return Preprocessing(center, normalize, mean, scale)
 
 
 def refuse_constant(name: str, variance: Array) -> None:

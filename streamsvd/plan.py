@@ -151,6 +151,7 @@ def make_plan(
     # one strip is written and one cast and worked on while the next is read and decoded
     cast = itemsize if itemsize > source_itemsize else 0
     strips = n * strip * (2 * itemsize + cast + 3 * source_itemsize)
+    strips += 16 * n * min(256, n_total // 64 + 1)  # leaves of moments
     base = FIXED_BYTES + state + max(result, strips)
     matrix, rows = column * n_total, p * n_total * itemsize
     in_memory = place == "memory" or (place == "either" and base + matrix <= memory_limit)

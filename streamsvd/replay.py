@@ -9,6 +9,7 @@ operands in the same order as in the run that wrote the log, hence the same bits
 
 import numpy as np
 
+from streamsvd.kernels import Array
 from streamsvd.sweeps import replay_panel, replay_rows
 from streamsvd.transforms import TransformLog
 from streamsvd.working import WorkingMatrix
@@ -42,16 +43,32 @@ def _stretch(log: TransformLog, start: int, room: int, n_samples: int) -> int:
 
 
 def _replay_stretch(working: WorkingMatrix, log: TransformLog, part: slice) -> None:
-    pairs, left, right = log.pairs[part], log.left[part], log.right[part]
-    n, n_samples, p = working.n_features, working.n_samples, log.n_components
-    held = pairs[:, 1] < n_samples
-    touched = np.unique(np.concatenate([np.arange(p), pairs[held, 1]]))
+    touched = touched_columns(log, part)
+    panel = working.gather(touched)
+    replay_touched(panel, touched, log, part)
+    replay_columns(working, log, part, touched, panel)
+
+
+def touched_columns(log: TransformLog, part: slice) -> Array:
+    """The columns that the moves of a part of the log combine, and the first `p`; ascending."""
+    js = log.pairs[part, 1]
+    return np.unique(np.concatenate([np.arange(log.n_components), js[js < log.n_samples]]))
+
+
+def replay_touched(panel: Array, touched: Array, log: TransformLog, part: slice) -> None:
+    """Apply the moves of a part of the log to the touched columns (n, any), in place."""
+    pairs, held = log.pairs[part], log.pairs[part, 1] < log.n_samples
     columns = np.full(pairs.shape, -1)
     columns[held] = np.searchsorted(touched, pairs[held])
-    panel = working.gather(touched)
-    replay_panel(panel, pairs, columns, left, right)
-    rotates = pairs[:, 1] < n
-    rows, factors = pairs[rotates], left[rotates]
+    replay_panel(panel, pairs, columns, log.left[part], log.right[part])
+
+
+def replay_columns(
+    working: WorkingMatrix, log: TransformLog, part: slice, touched: Array, panel: Array
+) -> None:
+    """Apply the row rotations to all columns, then put the touched ones (ascending) in place."""
+    rotates = log.pairs[part, 1] < log.n_features
+    rows, factors = log.pairs[part][rotates], log.left[part][rotates]
     for start, stop, block in working.sweep():
         replay_rows(block, stop - start, rows, factors)
     working.scatter(touched, panel)

@@ -23,8 +23,10 @@ FLUSH = 4096
 
 
 @jit
-def add_moments(x: Array, stop: int, start: int, shift: Array, lanes: Array, sums: Array) -> None:
-    """Add the samples ``x[:, :stop]``, the first of which is sample `start` of all, to the sums.
+def add_moments(
+    x: Array, first: int, stop: int, start: int, shift: Array, lanes: Array, sums: Array
+) -> None:
+    """Add the samples ``x[:, first:stop]`` to the sums; ``x[:, 0]`` is sample `start` of all.
 
     ``sums[0, i]`` gathers ``x - shift`` and ``sums[1, i]`` its square, float64, for each feature
     i, through `lanes` (2, n, LANES). The order of the additions depends on the numbers of the
@@ -32,7 +34,7 @@ def add_moments(x: Array, stop: int, start: int, shift: Array, lanes: Array, sum
     """
     for i in range(x.shape[0]):
         row, s = x[i], shift[i]
-        k = 0
+        k = first
         while k < stop:
             # up to the next flush, the next multiple of LANES first
             end = min(stop, k + FLUSH - (start + k) % FLUSH)

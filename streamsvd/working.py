@@ -179,14 +179,14 @@ class WorkingMatrix:
             axis=1,
         )
 
-    def diagonal(self) -> Array:
-        """The diagonal, (min(n, N),)."""
-        size = min(self.n_features, self.n_samples)
-        j = np.arange(size)
+    def diagonal(self, first: int = 0) -> Array:
+        """The entries ``[first + k, k]``, as many as there are."""
+        size = max(0, min(self.n_features - first, self.n_samples))
+        k = np.arange(size)
         out = np.empty(size, dtype=self.dtype)
         for start, stop, block in self:
-            here = j[start : min(stop, size)]
-            out[here] = block[here, here - start]
+            here = k[start : min(stop, size)]
+            out[here] = block[first + here, here - start]
         return out
 
     def gather(self, columns: Array) -> Array:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvd import kernels, sweeps, transforms
-from streamsvd.ingest import Moments
+from streamsvd.ingest import Moments, add_up
 from streamsvd.partition import Partition
 
 JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
@@ -440,26 +440,26 @@ def cuts(random: np.random.Generator, N: int) -> list[int]:
 def test_moments_have_the_same_bits_for_any_cuts(N: int, dtype: type) -> None:
     random = np.random.default_rng(N)
     X = (random.standard_normal((2, N)) * 10 ** random.uniform(-5, 5, (2, 1))).astype(dtype)
-    whole = Moments(X[:, 0])
+    whole = Moments(2, N, X[:, 0])
     whole.add(0, X)
-    expected = [part.tobytes() for part in whole.totals()]
+    expected = [part.tobytes() for part in whole.leaves]
     for _ in range(10 if JIT else 3):
-        parts = Moments(X[:, 0])
+        parts = Moments(2, N, X[:, 0])
         bounds = cuts(random, N)
         for start, stop in itertools.pairwise(bounds):
             padded = np.full((2, stop - start + 3), np.nan, dtype=dtype)
             padded[:, : stop - start] = X[:, start:stop]
             parts.add(start, padded, stop - start)
-        assert [part.tobytes() for part in parts.totals()] == expected
+        assert [part.tobytes() for part in parts.leaves] == expected
 
 
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
 def test_moments_are_accurate(offset: float) -> None:
     N = 200_000 if JIT else 10_000
     X = np.random.default_rng(3).standard_normal((2, N)) + offset
-    moments = Moments(X[:, 0])
+    moments = Moments(2, N)
     moments.add(0, X)
-    sums, squares = moments.totals()
+    sums, squares = add_up(moments.leaves)
     for i in range(2):
         z = X[i] - X[i, 0]
         size = math.fsum(np.abs(z))

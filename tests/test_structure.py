@@ -49,6 +49,8 @@ LAYERS = [
     "solver",
     "blocks",
     "assembly",
+    "columns",
+    "cluster",
     "checkpoint",
     "solution",
     "saving",

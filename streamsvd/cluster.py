@@ -1,0 +1,522 @@
+"""The fit on a Dask cluster: columns as actors pinned to workers, the Gram sum as tasks.
+
+The only module that uses `distributed`, which is given by the user's client.
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from dask.utils import format_bytes, parse_bytes
+
+from streamsvd.columns import Columns, Share, read_columns
+from streamsvd.errors import OptionError, ResourceError, StreamSVDError
+from streamsvd.gram import GramSum, finish, strips
+from streamsvd.ingest import Ingest, Preprocessing, add_up, learn, moment_leaf
+from streamsvd.kernels import Array
+from streamsvd.options import Options
+from streamsvd.plan import FAN_IN, Plan, leaf_samples, make_plan
+from streamsvd.replay import replay_touched, touched_columns
+from streamsvd.sources import DaskSource, Source, ZarrSource
+from streamsvd.transforms import TransformLog
+from streamsvd.working import WorkingMatrix
+
+logger = logging.getLogger("streamsvd")
+
+LOST_SECONDS = 60.0
+"""How long a cluster without workers is waited for."""
+
+WORKER_SHARE = 0.5
+"""Of a worker's memory limit, what its columns and the work on them may take."""
+
+MADE, READ, SETTLED, ORDERED, REPLAYED, BEGUN = range(6)
+"""How far the columns of all workers have come."""
+
+NO_WORKERS = (
+    "all workers of the cluster are gone; start some, and run again (with resume=True if there is a "
+    "workspace)"
+)
+
+Advance = Callable[[int], None]
+
+
+def check_client(client: Any) -> Any:
+    """The client, if it is one that can be used."""
+    if not (hasattr(client, "submit") and hasattr(client, "scheduler_info")):
+        raise OptionError(
+            f"client must be a distributed.Client; got {type(client).__name__}; see "
+            'pip install "streamsvd[dask]"'
+        )
+    if client.asynchronous:
+        raise OptionError("client is asynchronous; give one made with asynchronous=False")
+    return client
+
+
+def workers_of(client: Any) -> dict[str, Any]:
+    """Address and description of each worker that is there."""
+    return dict(client.scheduler_info(n_workers=-1)["workers"])
+
+
+class Lost(Exception):
+    """A worker, with what it held, is gone."""
+
+
+def answer_of(client: Any, future: Any, address: str | None = None) -> Any:
+    """The result of a future; raises `Lost` when the worker at `address` is gone.
+
+    Every wait has a way out: a cluster without workers is an error after `LOST_SECONDS`.
+    """
+    empty_since = None
+    while True:
+        try:
+            return future.result(timeout=2)
+        except TimeoutError:
+            there = workers_of(client)
+            if address is not None and address not in there:
+                raise Lost(address) from None
+            if there:
+                empty_since = None
+                continue
+            empty_since = empty_since or time.monotonic()
+            if time.monotonic() - empty_since > LOST_SECONDS:
+                raise ResourceError(NO_WORKERS) from None
+        except StreamSVDError:
+            raise
+        except (OSError, RuntimeError) as error:
+            if address is None or type(error).__name__ == "CancelledError":
+                raise
+            raise Lost(address) from error
+
+
+# ----------------------------------------------------------------------------- the Gram matrix
+
+
+def cluster_gram(
+    client: Any, source: Source, center: str | None, normalize: str | None, advance: Advance
+) -> tuple[Array, Preprocessing]:
+    """`gram.gram_matrix` by tasks and a tree of sums, with the same bits.
+
+    A task reads whole leaves of samples, and with them at most one chunk of the source that another
+    reads too. Tasks are retried by Dask when a worker is lost. Memory of a task: two n x n matrices
+    and a few strips of samples.
+    """
+    n, n_samples, leaf = source.n_features, source.n_samples, leaf_samples(source.n_features)
+    token = uuid.uuid4().hex[:8]
+    threads = sum(w["nthreads"] for w in workers_of(client).values())
+    name = f"streamsvd-gram-{token}"
+    first = GramSum(n, center, normalize)  # checks the options
+    shift: Any = None
+    if "features" in (center, normalize):
+        shift = client.submit(
+            _first_sample, _part(source, 0, 1), center, normalize, key=f"{name}-shift", pure=False
+        )
+    tree: list[list[Any]] = []
+    samples: dict[str, int] = {}
+    for k, (level, lo, hi) in enumerate(_tasks(-(-n_samples // leaf), threads)):
+        start, stop = lo * leaf, min(hi * leaf, n_samples)
+        node = client.submit(
+            _node, _part(source, start, stop), start, stop, center, normalize, shift,
+            key=f"{name}-sum-{k}", pure=False,
+        )  # fmt: skip
+        samples[node.key] = stop - start
+        _add(client, tree, node, level, name)
+    total = None
+    for nodes in reversed(tree):
+        for part in _partial(client, nodes, name):
+            total = part if total is None else client.submit(_sum, [total, part], pure=False)
+    _watch(client, samples, advance)
+    node = np.array(answer_of(client, total))
+    shift = np.zeros(n) if shift is None else answer_of(client, shift)
+    return finish(node, first.preprocessing, shift, n_samples, source.name)
+
+
+def _tasks(n_leaves: int, threads: int) -> Iterator[tuple[int, int, int]]:
+    """Level and leaves of each task: whole nodes of the tree, several tasks for each thread."""
+    level = 0
+    while n_leaves // FAN_IN ** (level + 1) >= 4 * threads:
+        level += 1
+    start = 0
+    while start < n_leaves:
+        while start + FAN_IN**level > n_leaves:
+            level -= 1
+        yield level, start, start + FAN_IN**level
+        start += FAN_IN**level
+
+
+def _add(client: Any, tree: list[list[Any]], node: Any, level: int, name: str) -> None:
+    """As `gram.SumTree.add`, of futures."""
+    while len(tree) <= level:
+        tree.append([])
+    tree[level].append(node)
+    if len(tree[level]) == FAN_IN:
+        nodes, tree[level] = tree[level], []
+        key = f"{name}-tree-{uuid.uuid4().hex[:8]}"
+        _add(client, tree, client.submit(_sum, nodes, key=key, pure=False), level + 1, name)
+
+
+def _partial(client: Any, nodes: list[Any], name: str) -> list[Any]:
+    if len(nodes) < 2:
+        return nodes
+    key = f"{name}-tree-{uuid.uuid4().hex[:8]}"
+    return [client.submit(_sum, nodes, key=key, pure=False)]
+
+
+def _sum(nodes: list[Array]) -> Array:
+    total = np.array(nodes[0])
+    for node in nodes[1:]:
+        total += node
+    return total
+
+
+def _part(source: Source, start: int, stop: int) -> Any:
+    """What a task reads from: the source, or of a Dask array the samples themselves."""
+    if not isinstance(source, DaskSource):
+        return source
+    array = source.array
+    return array[:, start:stop] if source.sample_axis else array[start:stop].T
+
+
+def _opened(part: Any) -> tuple[Source, bool]:
+    """The source of a task, and whether it holds the task's samples alone."""
+    if isinstance(part, Source):
+        return part, False
+    samples = np.asarray(part.toarray() if hasattr(part, "toarray") else part)
+    return Source(samples, 1, "the Dask array", samples.shape[1]), True
+
+
+def _first_sample(part: Any, center: str | None, normalize: str | None) -> Array:
+    source, _ = _opened(part)
+    working = WorkingMatrix.in_memory(source.n_features, 1, np.dtype(np.float64))
+    return Ingest(source, working, center, normalize).first_sample()
+
+
+def _node(
+    part: Any,
+    start: int,
+    stop: int,
+    center: str | None,
+    normalize: str | None,
+    shift: Array | None,
+) -> Array:
+    source, is_whole = _opened(part)
+    if is_whole:
+        start, stop = 0, stop - start
+    shift = None if shift is None else np.array(shift)
+    with GramSum(source.n_features, center, normalize, 1, shift) as total:
+        for strip in strips(source, None, start, stop):
+            total.add(strip)
+        return total.node()
+
+
+def _watch(client: Any, samples: dict[str, int], advance: Advance) -> None:
+    """Progress as tasks end; their errors come with the result."""
+    waiting = {key: client.futures.get(key) for key in samples}
+    while waiting:
+        done = [k for k, s in waiting.items() if s is None or s.status not in ("pending",)]
+        for key in done:
+            del waiting[key]
+            advance(samples[key])
+        if not workers_of(client):
+            return
+        if waiting:
+            time.sleep(0.1)
+
+
+# ---------------------------------------------------------------------------- the columns
+
+
+class ClusterMatrix:
+    """The working matrix in the columns of workers, and the executor that moves them.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    source : Source
+        That workers can open.
+    options : Options
+    plan : Plan
+        Of the largest share.
+    log : TransformLog
+        The moves made so far: what is lost is made again from it.
+    """
+
+    def __init__(
+        self, client: Any, source: Source, options: Options, plan: Plan, dtype: Any, log: Any
+    ) -> None:
+        self._client, self._source, self._options, self._log = client, source, options, log
+        self.n_features, self.n_samples = source.n_features, source.n_samples
+        self.dtype = dtype
+        self._of_features = "features" in (options.center, options.normalize)
+        self._preprocessing: Preprocessing | None = None
+        self._order: Array | None = None
+        self._stage = MADE
+        bounds = share_bounds(source, len(workers_of(client)))
+        self._shares = [
+            Share(
+                source,
+                start,
+                stop,
+                options.center,
+                options.normalize,
+                dtype,
+                options.n_components,
+                plan.in_memory,
+                plan.hold_rows,
+                min(plan.chunk_width, stop - start),
+                plan.strip_samples,
+            )
+            for start, stop in zip(bounds[:-1], bounds[1:], strict=True)
+        ]
+        self._actors: list[Any] = [None] * len(self._shares)
+        self._addresses = [""] * len(self._shares)
+
+    # ------------------------------------------------------------------------- the seam
+
+    def broadcast(self, method: str, *args: Any) -> list[Any]:
+        """Call `method` of every partition; the answers in the order of the columns."""
+        if method == "start_up":
+            self._stage = max(self._stage, REPLAYED)
+            reports = self._all("begin", len(self._log))
+            self._stage = BEGUN
+            return reports
+        return self._all("call", len(self._log), method, *args)
+
+    def close(self) -> None:
+        """Let go of the actors and of what they have on disk, as far as they are there."""
+        for k, actor in enumerate(self._actors):
+            if actor is not None:
+                try:
+                    answer_of(self._client, actor.close(), self._addresses[k])
+                except (Lost, OSError, RuntimeError):
+                    logger.debug("the worker of columns %d is gone", k)
+        self._actors = [None] * len(self._shares)
+
+    def _all(self, method: str, *args: Any, advance: Advance | None = None) -> list[Any]:
+        """Call a method of all actors at once; those that are lost are made again."""
+        futures = [self._start(k, method, *args) for k in range(len(self._shares))]
+        answers = []
+        for k, future in enumerate(futures):
+            answers.append(self._answer(k, future, method, *args))
+            if advance is not None:
+                advance(self._shares[k].stop - self._shares[k].start)
+        return answers
+
+    def _start(self, k: int, method: str, *args: Any) -> Any:
+        try:
+            if self._actors[k] is None:
+                self._make(k)
+            return getattr(self._actors[k], method)(*args)
+        except (Lost, OSError, RuntimeError):
+            return None
+
+    def _answer(self, k: int, future: Any, method: str, *args: Any) -> Any:
+        while True:
+            try:
+                if future is None:
+                    raise Lost(self._addresses[k])
+                return answer_of(self._client, future, self._addresses[k])
+            except Lost as lost:
+                logger.warning("worker %s is lost; its columns are made again", lost)
+                self._restore(k)
+                future = self._start(k, method, *args)
+
+    # ------------------------------------------------------------------------- the ingest
+
+    def ingest(self, advance: Advance) -> dict[str, Array]:
+        """Read the source on all workers; mean, scale and energies, as of one process."""
+        options, source = self._options, self._source
+        shift = None
+        if self._of_features:
+            first = self._start(0, "first_sample")
+            shift = np.array(self._answer(0, first, "first_sample"))
+        leaves = self._all("read", shift, advance=advance)
+        moments = add_up(leaf for part in leaves for leaf in part)
+        shift = np.zeros(self.n_features) if shift is None else shift
+        self._preprocessing = learn(
+            source.name, options.center, options.normalize, moments, shift, self.n_samples
+        )
+        self._stage = READ
+        if self._of_features:
+            leaves = self._all("settle", self._preprocessing)
+            moments = add_up(leaf for part in leaves for leaf in part)
+        self._stage = SETTLED
+        return {
+            "mean": self._preprocessing.mean,
+            "scale": self._preprocessing.scale,
+            "energies": moments[1],
+        }
+
+    def take_order(self, order: Array | None) -> None:
+        """Reorder the rows; the columns follow the log from here on."""
+        self._order = order
+        self._fetch(self._all("head", order))
+        self._stage = ORDERED
+
+    def replay(self) -> None:
+        """Bring the columns to the end of the log."""
+        part = slice(0, len(self._log))
+        touched = touched_columns(self._log, part)
+        panel = self._panel(touched)
+        self._all("replay", self._log, None, touched, panel)
+        self._stage = REPLAYED
+        self._fetch(self._all("head", None))
+
+    def _fetch(self, parts: list[tuple[Array, Array, Array]]) -> None:
+        """Keep what the coordinator holds."""
+        self._left, self._rows = (
+            np.concatenate([part[k] for part in parts], axis=1) for k in range(2)
+        )
+        self._diagonal = np.concatenate([diagonal for _, _, diagonal in parts])
+
+    # -------------------------------------------------------- as a `WorkingMatrix` answers
+
+    def rows(self, n_rows: int, stop: int) -> Array:
+        """The first rows, columns below `stop`."""
+        return self._rows[:n_rows, :stop]
+
+    def columns(self, stop: int) -> Array:
+        """The columns below `stop`, which is `p`."""
+        return self._left[:, :stop]
+
+    def diagonal(self) -> Array:
+        """The diagonal."""
+        return self._diagonal
+
+    def energies(self, left: Array) -> Array:
+        """Sums of squares of the first `p` rows; `left` (n, p) are the first columns now."""
+        leaves = self._all("finish", np.ascontiguousarray(left))
+        return np.array(add_up(leaf for part in leaves for leaf in part)[1])
+
+    # --------------------------------------------------------------------------- recovery
+
+    def _make(self, k: int) -> None:
+        """An actor for the share `k`, on the worker with the fewest."""
+        there = self._wait_for_workers()
+        held = {address: self._addresses.count(address) for address in there}
+        address = min(sorted(held), key=held.__getitem__)
+        future = self._client.submit(
+            Columns, self._shares[k], actor=True, workers=[address], allow_other_workers=False,
+            key=f"streamsvd-columns-{k}-{uuid.uuid4().hex[:8]}", pure=False,
+        )  # fmt: skip
+        self._addresses[k] = address
+        self._actors[k] = answer_of(self._client, future, address)
+
+    def _wait_for_workers(self) -> dict[str, Any]:
+        began = time.monotonic()
+        while not (there := workers_of(self._client)):
+            if time.monotonic() - began > LOST_SECONDS:
+                raise ResourceError(NO_WORKERS)
+            time.sleep(0.1)
+        return there
+
+    def _restore(self, k: int) -> None:
+        """Make the columns of the share `k` again, as far as all have come."""
+        while True:
+            try:
+                self._actors[k], self._addresses[k] = None, ""
+                self._make(k)
+                self._catch_up(k)
+                return
+            except Lost as lost:
+                logger.warning("worker %s is lost too", lost)
+
+    def _catch_up(self, k: int) -> None:
+        if self._stage >= READ:
+            self._call(k, "read", np.zeros(self.n_features))  # the shift is for moments only
+        if self._stage >= SETTLED and self._of_features:
+            self._call(k, "settle", self._preprocessing)
+        if self._stage == ORDERED:
+            self._call(k, "head", self._order)
+        if self._stage >= REPLAYED:
+            touched = touched_columns(self._log, slice(0, len(self._log)))
+            panel = self._panel(touched)
+            self._call(k, "replay", self._log, self._order, touched, panel)
+        if self._stage >= BEGUN:
+            self._call(k, "begin", len(self._log))
+
+    def _call(self, k: int, method: str, *args: Any) -> Any:
+        future = self._start(k, method, *args)
+        if future is None:
+            raise Lost(self._addresses[k])
+        return answer_of(self._client, future, self._addresses[k])
+
+    def _panel(self, touched: Array) -> Array:
+        """The columns `touched` at the end of the log, read from the source by all workers."""
+        parts = [
+            self._client.submit(
+                read_columns, share, touched, self._preprocessing, pure=False,
+                key=f"streamsvd-touched-{uuid.uuid4().hex[:8]}",
+            )
+            for share in self._shares
+        ]  # fmt: skip
+        panel = np.concatenate([answer_of(self._client, part) for part in parts], axis=1)
+        panel = np.array(panel if self._order is None else panel[self._order], order="C")
+        replay_touched(panel, touched, self._log, slice(0, len(self._log)))
+        return panel
+
+
+def share_bounds(source: Source, n_workers: int) -> list[int]:
+    """Columns of the shares: whole leaves of moments, near the chunks of the source."""
+    n_samples, leaf = source.n_samples, moment_leaf(source.n_samples)
+    bounds = {0, n_samples}
+    for k in range(1, n_workers):
+        near = round(k * n_samples / n_workers / source.chunk) * source.chunk
+        bounds.add(min(round(near / leaf) * leaf, n_samples))
+    return sorted(bounds)
+
+
+def plan_shares(
+    client: Any, source: Source, options: Options, dtype: np.dtype[Any], limit: int | None
+) -> Plan:
+    """The plan of the largest share; refuses one that a worker cannot hold."""
+    if options.algorithm == "block":
+        raise OptionError(
+            'algorithm="block" runs in one process so far: with a client use '
+            'algorithm="coordinate", or reduction="gram"'
+        )
+    if options.overwrite_x:
+        raise OptionError("overwrite_x=True is for one process: leave it out with a client")
+    if not isinstance(source, ZarrSource):
+        raise OptionError(
+            f"{source.name} cannot be read by the workers; write it to a Zarr store that they see, "
+            'or use reduction="gram" for a Dask array'
+        )
+    there = workers_of(client)
+    if not there:
+        raise ResourceError("the cluster has no workers; start some first")
+    bounds = share_bounds(source, len(there))
+    limits = [parse_bytes(w["memory_limit"]) for w in there.values() if w.get("memory_limit")]
+    most = limit or int(WORKER_SHARE * min(limits, default=2**34))
+    try:
+        return make_plan(
+            n_features=source.n_features,
+            n_samples=max(b - a for a, b in zip(bounds[:-1], bounds[1:], strict=True)),
+            n_components=options.n_components,
+            n_transforms=options.transforms_for(source.n_features),
+            itemsize=dtype.itemsize,
+            source_chunk=source.chunk,
+            source_itemsize=source.dtype.itemsize,
+            memory_limit=most,
+            place="either",
+        )
+    except ResourceError as error:
+        raise ResourceError(
+            f"each of the {len(there)} workers may take {format_bytes(most)}; {error}; or add "
+            "workers"
+        ) from error
+
+
+@contextmanager
+def cluster_matrix(
+    client: Any, source: Source, options: Options, plan: Plan, dtype: Any, log: TransformLog
+) -> Iterator[ClusterMatrix]:
+    """A `ClusterMatrix` that leaves nothing on the workers."""
+    matrix = ClusterMatrix(client, source, options, plan, dtype, log)
+    try:
+        yield matrix
+    finally:
+        matrix.close()

@@ -1,0 +1,200 @@
+"""The columns of one Dask worker, as an actor: ingested there, kept there, moved there.
+
+What a worker holds follows from the source and the log, so a lost one is made again elsewhere, with
+the same bits.
+"""
+
+import mmap
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvd.assembly import make_partitions, row_moments
+from streamsvd.ingest import Ingest, Preprocessing, StripReader
+from streamsvd.kernels import Array
+from streamsvd.plan import PAGE
+from streamsvd.replay import replay_columns
+from streamsvd.sources import Source, ZarrSource
+from streamsvd.store import create_raw_array
+from streamsvd.transforms import TransformLog
+from streamsvd.working import WorkingMatrix, reserve_files
+
+MAPPED_BYTES = 32 * 2**20
+"""Dask counts mapped pages as memory of the worker: beyond so many they are unmapped."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a worker is to hold: columns ``start..stop-1`` of the ingested source.
+
+    Attributes
+    ----------
+    source : Source
+        Opened again on the worker.
+    center, normalize : {None, "features", "samples"}
+    dtype : numpy.dtype
+        Of the working matrix.
+    n_components : int
+        `p`.
+    in_memory, hold_rows : bool
+        Whether the columns are in memory; whether their first `p` rows are.
+    width, step : int
+        Columns in a chunk of the working store; samples to read at a time.
+    folder : str
+        Where the working store goes, by default the worker's own directory.
+    """
+
+    source: Source
+    start: int
+    stop: int
+    center: str | None
+    normalize: str | None
+    dtype: np.dtype[Any]
+    n_components: int
+    in_memory: bool
+    hold_rows: bool
+    width: int
+    step: int
+    folder: str | None = None
+
+
+class Columns:
+    """An actor. Moves carry the number of their step, and are applied once."""
+
+    def __init__(self, share: Share) -> None:
+        self.share = share
+        self._folder: Path | None = None
+        self._working = self._make()
+        self._ingest = Ingest(
+            share.source, self._working, share.center, share.normalize, share.start
+        )
+        self._step, self._answer, self._mapped = 0, None, 0
+
+    def _make(self) -> WorkingMatrix:
+        share = self.share
+        n, count = share.source.n_features, share.stop - share.start
+        if share.in_memory:
+            return WorkingMatrix.in_memory(n, count, share.dtype)
+        self._folder = Path(tempfile.mkdtemp(prefix="streamsvd-", dir=share.folder or _local()))
+        paths = create_raw_array(self._folder / "x.zarr", n, count, share.width, share.dtype)
+        reserve_files(paths, n * share.width * share.dtype.itemsize)
+        working = WorkingMatrix.map(paths, n, count, share.width, share.dtype)
+        working.crowds_cache = True
+        if isinstance(share.source, ZarrSource):
+            share.source.drops_pages = True
+        return working
+
+    # ----------------------------------------------------------------------------- ingest
+
+    def first_sample(self) -> Array:
+        """See `Ingest.first_sample`."""
+        return self._ingest.first_sample()
+
+    def read(self, shift: Array | None) -> list[Array]:
+        """Read the samples; the leaves of their moments."""
+        return self._ingest.read(shift, self.share.step)
+
+    def settle(self, preprocessing: Preprocessing) -> list[Array]:
+        """Centre and scale by what was learned from all workers; the leaves anew."""
+        return self._ingest.settle(preprocessing)
+
+    def head(self, order: Array | None) -> tuple[Array, Array, Array]:
+        """Reorder the rows, and tell what the coordinator holds of these columns.
+
+        Columns below `p` (n, any), the first `p` rows of columns below `n`, their diagonal.
+        """
+        share, working = self.share, self._working
+        if order is not None:
+            working.swap_rows(order)
+        p, n = share.n_components, working.n_features
+        left = working.columns(min(max(p - share.start, 0), working.n_samples))
+        rows = working.rows(p, min(max(n - share.start, 0), working.n_samples))
+        return left, rows, working.diagonal(share.start)
+
+    def replay(self, log: TransformLog, order: Array | None, touched: Array, panel: Array) -> None:
+        """Bring the columns, which have been read, to the end of the log."""
+        if order is not None:
+            self._working.swap_rows(order)
+        here = slice(*np.searchsorted(touched, [self.share.start, self.share.stop]))
+        local, values = touched[here] - self.share.start, np.ascontiguousarray(panel[:, here])
+        replay_columns(self._working, log, slice(0, len(log)), local, values)
+        self._step = len(log)
+
+    # ------------------------------------------------------------------------------- moves
+
+    def begin(self, step: int) -> Any:
+        """The columns stand at `step`; the first report."""
+        if self.share.hold_rows:
+            self._working.hold_rows(self.share.n_components)
+        share = self.share
+        (self._partition,) = make_partitions(self._working, share.n_components, 1, share.start)
+        self._step, self._answer = step, None
+        return _owned(self._partition.start_up())
+
+    def call(self, step: int, method: str, *args: Any) -> Any:
+        """Call `method` of the partition at `step`; again is the same as once."""
+        if step == self._step - 1 and self._answer is not None:
+            return self._answer
+        own = [np.array(a) if isinstance(a, np.ndarray) else a for a in args]
+        answer = _owned(getattr(self._partition, method)(*own))
+        if method == "apply":
+            self._step, self._answer = step + 1, answer
+        self._unmap()
+        return answer
+
+    def _unmap(self) -> None:
+        """Let go of mapped pages before the worker's memory monitor sees too many."""
+        working = self._working
+        self._mapped += 2 * working.n_samples * working.dtype.itemsize
+        self._mapped += working.n_features * PAGE
+        if working.maps and self._mapped > MAPPED_BYTES:
+            for mapped in working.maps:
+                mapped.madvise(mmap.MADV_DONTNEED)
+            self._mapped = 0
+
+    def finish(self, left: Array) -> list[Array]:
+        """Take the first columns (n, p) from the coordinator; moments of the first `p` rows."""
+        share, working = self.share, self._working
+        working.release_rows()
+        mine = np.ascontiguousarray(left[:, share.start : share.stop])
+        if mine.shape[1]:
+            working.write(0, mine)
+        return row_moments(working, share.n_components, share.start, share.source.n_samples)
+
+    def close(self) -> None:
+        """Remove what is on the disk."""
+        self._working = None  # type: ignore[assignment]
+        self._partition = None  # type: ignore[assignment]
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def read_columns(share: Share, touched: Array, preprocessing: Preprocessing) -> Array:
+    """Those of the columns `touched` (ascending) that are of this share, as they were ingested."""
+    source, step, dtype = share.source, share.step, share.dtype
+    parts = [np.empty((source.n_features, 0), dtype=dtype)]
+    for lo in range(share.start - share.start % step, share.stop, step):
+        first, last = max(lo, share.start), min(lo + step, share.stop)
+        inside = touched[slice(*np.searchsorted(touched, [first, last]))]
+        if len(inside):
+            for at, strip in StripReader(source, dtype, step, start=first, stop=last):
+                preprocessing.apply(strip)
+                parts.append(strip[:, inside - at])
+    return np.concatenate(parts, axis=1)
+
+
+def _owned(report: Any) -> Any:
+    """A report whose arrays are not views of the state."""
+    if isinstance(report, tuple):
+        return type(report)(*(np.array(a) if isinstance(a, np.ndarray) else a for a in report))
+    return report
+
+
+def _local() -> str | None:
+    from distributed import get_worker
+
+    return str(get_worker().local_directory)
