@@ -398,7 +398,8 @@ class StreamingSparsePCA(_SparseComponents):
         del options["sparse_components"]
         return sparse_pca(source, **(options | self._reading(source)))
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: D102  (inherited)
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Find the components of `X`, as `SparseSVD.fit`; forgets all batches."""
         self._sum = None
         return super().fit(X, y)
 
@@ -444,7 +445,8 @@ class StreamingSparsePCA(_SparseComponents):
         return self.result_.n_samples if self._sum is None else self._sum.n_samples
 
     @property
-    def result_(self) -> SVDResult:  # noqa: D102  (inherited)
+    def result_(self) -> SVDResult:
+        """The result of `sparse_pca`; found when it is first read after `partial_fit`."""
         if self._result is None and self._sum is not None:
             source = SummedSamples(copy.deepcopy(self._sum))  # more may be added to the sum
             source.features = self._features
