@@ -23,6 +23,7 @@ def sparse_svd(
     fill_penalty: float = 0.0,
     max_fill: float | None = None,
     max_nonzeros: int | None = None,
+    max_nonzeros_per_component: int | None = None,
     pivot: bool = False,
     refine: bool = False,
     sample_axis: int | None = None,
@@ -83,6 +84,8 @@ def sparse_svd(
     max_fill, max_nonzeros : float, int, optional
         Budget of nonzeros of all components together, as a share of ``p n`` or a count. Pairs that
         would pass it are no candidates; block steps end before the first that would.
+    max_nonzeros_per_component : int, optional
+        The most nonzeros of each component; not for block steps.
     pivot : bool
         Start from the `p` features of largest energy instead of the first `p`; a permutation, which
         costs no fill.
@@ -187,6 +190,7 @@ def sparse_svd(
         fill_penalty=fill_penalty,
         max_fill=max_fill,
         max_nonzeros=max_nonzeros,
+        max_nonzeros_per_component=max_nonzeros_per_component,
         pivot=pivot,
         refine=refine,
         sample_axis=sample_axis,
@@ -213,6 +217,7 @@ def sparse_pca(
     *,
     max_fill: float | None = None,
     max_nonzeros: int | None = None,
+    max_nonzeros_per_component: int | None = None,
     n_transforms: int | None = None,
     fill_penalty: float = 0.5,
     pivot: bool = True,
@@ -241,8 +246,10 @@ def sparse_pca(
     memory_limit, n_threads, progress
         As in `sparse_svd`.
     max_fill, max_nonzeros : float, int, optional
-        Budget of nonzeros of all components together, as a share of ``p n`` or a count. When
-        neither is given: 5 %, or five a component where that is more (below 100 features).
+        Budget of nonzeros of all components together, as a share of ``p n`` or a count. When none
+        of the three is given: 5 %, or five a component where that is more (below 100 features).
+    max_nonzeros_per_component : int, optional
+        The most nonzeros of each component.
     n_transforms, fill_penalty, pivot, tol
         Of the greedy path, as in `sparse_svd`. The budget ends the path by default, or transforms
         that gain less than `tol` of the total variance.
@@ -272,7 +279,7 @@ def sparse_pca(
     12
     """
     source = open_data(X, Ask(sample_axis, sample_dim, layer, missing_chunks))
-    if max_fill is None and max_nonzeros is None:
+    if max_fill is None and max_nonzeros is None and max_nonzeros_per_component is None:
         max_fill = max(0.05, min(1.0, 5 / source.n_features))
     return sparse_svd(
         source,
@@ -283,6 +290,7 @@ def sparse_pca(
         fill_penalty=fill_penalty,
         max_fill=max_fill,
         max_nonzeros=max_nonzeros,
+        max_nonzeros_per_component=max_nonzeros_per_component,
         pivot=pivot,
         refine=refine,
         sample_axis=sample_axis,

@@ -147,6 +147,12 @@ fit_options = [
     ),
     option("--max-fill", "Most nonzeros, as a share of all. [default: no limit]", "X", type=float),
     option("--max-nonzeros", "Most nonzeros, as a count. [default: no limit]", "K", type=int),
+    option(
+        "--max-nonzeros-per-component",
+        "Most nonzeros of each component. [default: no limit]",
+        "K",
+        type=int,
+    ),
     option("--pivot", "Start from the features of largest energy, not the first.", is_flag=True),
     option("--refine", "Refine the components at the end, with no more nonzeros.", is_flag=True),
     rows_or_columns,
@@ -252,6 +258,12 @@ def plan(source: str, **options: Any) -> None:
 )
 @option("--max-fill", "Most nonzeros, as a share of all. [default: 0.05]", "X", type=float)
 @option("--max-nonzeros", "Most nonzeros, as a count. [default: no limit]", "K", type=int)
+@option(
+    "--max-nonzeros-per-component",
+    "Most nonzeros of each component. [default: no limit]",
+    "K",
+    type=int,
+)
 @option("--out", "Where the result goes.", "RESULT.zarr", required=True)
 @option("--overwrite", "Replace a result that is at --out.", is_flag=True)
 @rows_or_columns

@@ -217,7 +217,12 @@ class _Run:
         del working
         if options.refine:
             x = None if self.reduces else self.source
-            return result.refine(x, max_nonzeros=self.budget, progress=self.progress)
+            return result.refine(
+                x,
+                max_nonzeros=self.budget,
+                max_nonzeros_per_component=options.max_nonzeros_per_component,
+                progress=self.progress,
+            )
         return result
 
     # ------------------------------------------------------------------ the working matrix
@@ -378,7 +383,13 @@ class _Run:
         supports = None
         if self.options.fill_penalty or self.budget is not None:
             n = working.n_features
-            supports = Supports(p, n, self.options.fill_penalty, self.budget or p * n)
+            supports = Supports(
+                p,
+                n,
+                self.options.fill_penalty,
+                self.budget or p * n,
+                self.options.max_nonzeros_per_component,
+            )
             supports.replay(self.log)
         pairs = make_coordinator(working, p, score, supports, self.reduces)
         return pairs, partial(self._take_pairs, self.log, pairs)
@@ -463,8 +474,8 @@ class _Run:
         record = asdict(self.options)
         names = (
             "n_components", "algorithm", "reduction", "fill_penalty", "max_fill", "max_nonzeros",
-            "pivot", "sample_dim", "layer", "center", "normalize", "missing_chunks", "tol",
-            "random_state",
+            "max_nonzeros_per_component", "pivot", "sample_dim", "layer", "center", "normalize",
+            "missing_chunks", "tol", "random_state",
         )  # fmt: skip
         settings = {name: record[name] for name in names}
         return settings | {

@@ -38,6 +38,7 @@ class Options:
     fill_penalty: float = 0.0
     max_fill: float | None = None
     max_nonzeros: int | None = None
+    max_nonzeros_per_component: int | None = None
     pivot: bool = False
     refine: bool = False
     sample_axis: int | None = None
@@ -72,6 +73,8 @@ class Options:
             _number("max_fill", self.max_fill, 0.0, 1.0)
         if self.max_nonzeros is not None:
             _integer("max_nonzeros", self.max_nonzeros, self.n_components)
+        if self.max_nonzeros_per_component is not None:
+            _integer("max_nonzeros_per_component", self.max_nonzeros_per_component, 1)
         if self.sample_axis is not None:
             check_axis(self.sample_axis)
         _one_of("center", self.center, AXES)
@@ -105,6 +108,12 @@ class Options:
             )
         if self.overwrite_x and self.sample_axis == 0:
             raise OptionError("overwrite_x=True needs samples as columns: sample_axis=1")
+        if self.algorithm == "block" and self.max_nonzeros_per_component is not None:
+            raise OptionError(
+                f"max_nonzeros_per_component={self.max_nonzeros_per_component} chooses among "
+                'pairs, and a block step fills all components: not with algorithm="block"; use '
+                "max_nonzeros or max_fill"
+            )
         if self.algorithm == "block" and self.fill_penalty:
             raise OptionError(
                 f"fill_penalty={self.fill_penalty:g} weighs pairs, and a block step fills many at "
@@ -118,7 +127,12 @@ class Options:
                 'center="features" with normalize="samples" needs the means before the norms, two '
                 'passes: not with reduction="gram" or refine=True'
             )
-        limits_fill = self.fill_penalty or self.max_fill or self.max_nonzeros
+        limits_fill = (
+            self.fill_penalty
+            or self.max_fill
+            or self.max_nonzeros
+            or self.max_nonzeros_per_component
+        )
         if self.selection == "random" and limits_fill:
             raise OptionError(
                 'selection="random" does not look at the fill: do not pass fill_penalty, max_fill '
@@ -151,6 +165,9 @@ class Options:
         limits = []
         if self.max_nonzeros is not None:
             limits.append(int(self.max_nonzeros))
+        if self.max_nonzeros_per_component is not None:
+            most = min(self.max_nonzeros_per_component, n_features)
+            limits.append(most * self.n_components)
         if self.max_fill is not None:
             # a share such as 0.29 of 100 means 29, whatever its last bit
             limits.append(math.floor(self.max_fill * self.n_components * n_features + 1e-6))

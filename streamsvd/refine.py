@@ -63,21 +63,24 @@ class _Point(NamedTuple):
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # same bits
-def refine_rows(gram: Array, rows: sparse.csr_array, max_nonzeros: int) -> Refined:
+def refine_rows(
+    gram: Array, rows: sparse.csr_array, max_nonzeros: int, cap: int | None = None
+) -> Refined:
     """Refine the components `rows` (p, n) on ``A = X X^T`` within a budget of nonzeros.
 
-    Two starts: the given components, and the rotated PCA shrunk to the budget. With no zero asked
-    for, the answer is PCA itself.
+    No component gets more than `cap` of them. Two starts: the given components, and the rotated
+    PCA shrunk to the budget. With no zero asked for, the answer is PCA itself.
     """
     p, n = rows.shape
     if max_nonzeros >= p * n:  # nothing has to be zero: the answer is known
         vectors = eigh(gram, subset_by_index=[n - p, n - 1])[1]
         return _as_refined(gram, vectors)
+    cap = n if cap is None else min(cap, n)
     starts = [rows.toarray().T]
-    shrunk = shrunk_pca(gram, p, max_nonzeros)
+    shrunk = shrunk_pca(gram, p, max_nonzeros, cap=cap)
     if shrunk is not None:
         starts.append(shrunk)
-    return _as_refined(gram, refine_components(gram, starts, max_nonzeros).components)
+    return _as_refined(gram, refine_components(gram, starts, max_nonzeros, cap).components)
 
 
 def _as_refined(gram: Array, components: Array) -> Refined:
@@ -90,6 +93,7 @@ def refine_components(
     gram: Array,
     starts: Sequence[Array],
     max_nonzeros: int,
+    cap: int,
     *,
     tol: float = 5e-5,
     max_rounds: int = 50,
@@ -105,6 +109,8 @@ def refine_components(
         round; the best goes on.  The answer explains at least as much as any.
     max_nonzeros : int
         Budget of nonzeros for all components together.
+    cap : int
+        The most nonzeros of one component.
     tol : float
         Stop when a round gains less than this share of the explained variance.
     max_rounds : int
@@ -124,7 +130,7 @@ def refine_components(
             best = _Answer(start, kept, 0)
         point = _enter(gram, start)
         if point is not None:
-            point = _round(gram, point, max_nonzeros)
+            point = _round(gram, point, max_nonzeros, cap)
             if first is None or point.explained > first.explained:
                 first = point
     if best is None:
@@ -134,7 +140,7 @@ def refine_components(
     point, rounds = first, 1
     while rounds < max_rounds:
         before = point.explained
-        point = _round(gram, point, max_nonzeros)
+        point = _round(gram, point, max_nonzeros, cap)
         rounds += 1
         if point.explained - before <= tol * before:
             break
@@ -147,7 +153,11 @@ def refine_components(
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # same bits
 def shrunk_pca(
-    gram: Array, n_components: int, max_nonzeros: int, vectors: Array | None = None
+    gram: Array,
+    n_components: int,
+    max_nonzeros: int,
+    vectors: Array | None = None,
+    cap: int | None = None,
 ) -> Array | None:
     """Sparse components by shrinking a rotated PCA, a second start.
 
@@ -164,6 +174,8 @@ def shrunk_pca(
         Budget of nonzeros for all components together, at least ``p``.
     vectors : ndarray of shape (n, p), optional
         The leading eigenvectors of ``gram``, where they are known already.
+    cap : int, optional
+        The most nonzeros of one component.
 
     Returns
     -------
@@ -178,8 +190,8 @@ def shrunk_pca(
     pattern = Pattern(np.ones((n, n_components), dtype=bool))
     point = _polish(gram, pattern, _varimax(vectors).ravel(), 0, STEP_TOL)
     cut = max(max_nonzeros, int(FIRST_CUT * n * n_components))
-    for budget, keep in ((cut, 0.0), (max_nonzeros, KEEP)):
-        shrunk = _shrink(gram, point, budget, keep)
+    for budget, keep, most in ((cut, 0.0, n), (max_nonzeros, KEEP, n if cap is None else cap)):
+        shrunk = _shrink(gram, point, budget, keep, most)
         if shrunk is None:
             return None
         point = shrunk
@@ -205,11 +217,11 @@ def _enter(gram: Array, start: Array) -> _Point | None:
     return _polish(gram, pattern, values, STEPS, STEP_TOL)
 
 
-def _round(gram: Array, point: _Point, budget: int) -> _Point:
+def _round(gram: Array, point: _Point, budget: int, cap: int) -> _Point:
     for share in GROWTH:
         room = budget - len(point.values)
         grown = _grow(gram, point, max(1, int(share * budget)) + room)
-        cycled = _shrink(gram, grown, budget, KEEP)
+        cycled = _shrink(gram, grown, budget, KEEP, cap)
         if cycled is not None and cycled.explained > point.explained:
             point = cycled
     return point
@@ -238,15 +250,22 @@ def _grow(gram: Array, point: _Point, count: int) -> _Point:
     return _polish(gram, grown, grown.pick(dense), STEPS, STEP_TOL)
 
 
-def _shrink(gram: Array, point: _Point, budget: int, keep: float) -> _Point | None:
-    while len(point.values) > budget:
+def _shrink(gram: Array, point: _Point, budget: int, keep: float, cap: int) -> _Point | None:
+    """Down to `budget` nonzeros in all and `cap` in each component; None where that cannot be."""
+    while True:
         pattern, values, _ = point
+        sizes = np.bincount(pattern.col, minlength=pattern.p)
+        if len(values) <= budget and sizes.max() <= cap:
+            return point
         energies = np.bincount(pattern.col, values * pattern.product(gram, values), pattern.p)
         loss = values**2 * pattern.pick(_curvature(gram, energies))
         dense = pattern.dense(values)
         loss[pattern.find(np.argmax(np.abs(dense), axis=0))] = np.inf
         order = np.argsort(loss, kind="stable")
-        drop = len(values) - max(budget, int(keep * len(values)))
+        drop = max(0, len(values) - max(budget, int(keep * len(values))))
+        must = _beyond(pattern.col, order, np.maximum(cap, (keep * sizes).astype(int)))
+        order = np.concatenate([order[must], order[~must]])
+        drop = max(drop, int(must.sum()))
         while True:
             mask = pattern.mask.copy()
             mask[pattern.row[order[:drop]], pattern.col[order[:drop]]] = False
@@ -258,7 +277,17 @@ def _shrink(gram: Array, point: _Point, budget: int, keep: float) -> _Point | No
                 return None
             drop //= 2
         point = _polish(gram, smaller, feasible, STEPS, STEP_TOL)
-    return point
+
+
+def _beyond(col: Array, order: Array, most: Array) -> NDArray[np.bool_]:
+    """Which entries, in this `order`, have as many as `most` of their column after them."""
+    by_column = np.argsort(col[order], kind="stable")
+    counts = np.bincount(col, minlength=len(most))
+    ends = np.cumsum(counts)
+    after = np.repeat(ends, counts) - 1 - np.arange(len(order))
+    beyond = np.empty(len(order), dtype=bool)
+    beyond[by_column] = after >= np.repeat(most, counts)
+    return beyond
 
 
 def _separate(dense: Array, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:

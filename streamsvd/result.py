@@ -351,6 +351,7 @@ class SVDResult:
         *,
         max_fill: float | None = None,
         max_nonzeros: int | None = None,
+        max_nonzeros_per_component: int | None = None,
         sample_axis: int | None = None,
         missing_chunks: str = "error",
         progress: Progress = None,
@@ -369,6 +370,8 @@ class SVDResult:
         max_fill, max_nonzeros : float, int, optional
             Budget of all components together, as a share of ``p n`` or a count; as many as there
             are now by default.
+        max_nonzeros_per_component : int, optional
+            The most that each of them may have.
         sample_axis, missing_chunks, progress
             As in `transform`.
 
@@ -377,8 +380,18 @@ class SVDResult:
         Needs the n x n Gram matrix in memory, and time that grows with the budget.
         """
         limits = Options(
-            n_components=self.n_components, max_fill=max_fill, max_nonzeros=max_nonzeros
+            n_components=self.n_components,
+            max_fill=max_fill,
+            max_nonzeros=max_nonzeros,
+            max_nonzeros_per_component=max_nonzeros_per_component,
         )
+        cap = max_nonzeros_per_component
+        most = int(np.diff(self._rows.indptr).max())
+        if cap is not None and cap < most:
+            raise OptionError(
+                f"max_nonzeros_per_component={cap} is less than the {most} nonzeros of a component "
+                "to start from; start from an earlier point, see at(fill=...)"
+            )
         budget = limits.budget(self.n_features) or self.n_nonzeros
         if budget < self.n_nonzeros:
             raise OptionError(
@@ -390,7 +403,7 @@ class SVDResult:
             if X is None:
                 raise OptionError("refine() needs the data of the fit: pass it as X")
             gram = self._gram_of(X, sample_axis, missing_chunks, progress)
-        return replace(self, refined=refine_rows(gram, self._rows, budget))
+        return replace(self, refined=refine_rows(gram, self._rows, budget, cap))
 
     def _gram_of(
         self, X: Any, sample_axis: int | None, missing_chunks: str, progress: Progress

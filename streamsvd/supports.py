@@ -18,12 +18,15 @@ class Supports:
     fill_penalty : float
         `alpha`: scores are divided by ``(1 + added)**alpha``.
     max_nonzeros : int
-        Pairs that would pass it are no candidates.
+        Of all components; pairs that would pass it are no candidates.
+    max_per_component : int, optional
+        Of each component; the same.
 
     Attributes
     ----------
     added : (p, n) int64 array
-        Nonzeros that the pair (i, j) would add to the first `p` columns of `U`.
+        Nonzeros that the pair (i, j) would add to the first `p` columns of `U`; ``2 n``, more than
+        any adds, where a component would have too many.
     weights : (2 n + 1,) array
         ``(1 + added)**-alpha``.
     n_nonzeros : int
@@ -36,7 +39,12 @@ class Supports:
     """
 
     def __init__(
-        self, n_components: int, n_features: int, fill_penalty: float, max_nonzeros: int
+        self,
+        n_components: int,
+        n_features: int,
+        fill_penalty: float,
+        max_nonzeros: int,
+        max_per_component: int | None = None,
     ) -> None:
         n, p = n_features, n_components
         self._bits = np.zeros((n, -(-n // 64)), dtype=np.uint64)
@@ -47,13 +55,14 @@ class Supports:
         self.weights = (1.0 + np.arange(2 * n + 1)) ** -fill_penalty
         self.max_nonzeros = max_nonzeros
         self.n_nonzeros = p
+        self._cap = n if max_per_component is None else max_per_component
         for i in range(p):
-            count_added(self._bits, self._sizes, self.added, i)
+            count_added(self._bits, self._sizes, self.added, i, self._cap)
 
     @property
     def room(self) -> int:
         """Nonzeros that may still be added."""
-        return self.max_nonzeros - self.n_nonzeros
+        return min(self.max_nonzeros - self.n_nonzeros, len(self.weights) - 2)
 
     def replay(self, log: TransformLog) -> None:
         """Take in the transforms that were made before."""
@@ -65,7 +74,7 @@ class Supports:
         """Take in a transform with the factor `g` on the columns i and j."""
         p = len(self.added)
         before = self._sizes[i] + (self._sizes[j] if j < p else 0)
-        join_supports(self._bits, self._sizes, self.added, i, j, g)
+        join_supports(self._bits, self._sizes, self.added, i, j, g, self._cap)
         self.n_nonzeros += int(self._sizes[i] + (self._sizes[j] if j < p else 0) - before)
 
 
@@ -78,24 +87,28 @@ def _union_size(x: Array, y: Array) -> int:
 
 
 @jit
-def _pair_added(bits: Array, sizes: Array, p: int, i: int, j: int) -> int:
-    """What joining the columns i < p and j adds to the first p columns."""
+def _pair_added(bits: Array, sizes: Array, p: int, i: int, j: int, cap: int) -> int:
+    """What joining the columns i < p and j adds to the first p columns, see `Supports.added`."""
     union = _union_size(bits[i], bits[j])
+    if union > cap:
+        return 2 * bits.shape[0]
     if j < p:
         return 2 * union - sizes[i] - sizes[j]
     return union - sizes[i]
 
 
 @jit
-def count_added(bits: Array, sizes: Array, added: Array, i: int) -> None:
+def count_added(bits: Array, sizes: Array, added: Array, i: int, cap: int) -> None:
     """Row `i` of `added` (p, n) anew."""
     p, n = added.shape
     for j in range(i + 1, n):
-        added[i, j] = _pair_added(bits, sizes, p, i, j)
+        added[i, j] = _pair_added(bits, sizes, p, i, j, cap)
 
 
 @jit
-def join_supports(bits: Array, sizes: Array, added: Array, i: int, j: int, g: Array) -> None:
+def join_supports(
+    bits: Array, sizes: Array, added: Array, i: int, j: int, g: Array, cap: int
+) -> None:
     """Mix the columns i and j by `g`, whose exact zeros join nothing, and bring `added` up to date.
 
     `bits` (n, words) are the supports of the columns of `U`, `sizes` (n,) their sizes.
@@ -109,10 +122,10 @@ def join_supports(bits: Array, sizes: Array, added: Array, i: int, j: int, g: Ar
         bits[j, w] = (u if ij else zero) | (v if jj else zero)
     for k in (i, j):
         sizes[k] = popcount(bits[k])
-    count_added(bits, sizes, added, i)
+    count_added(bits, sizes, added, i, cap)
     if j < p:
-        count_added(bits, sizes, added, j)
+        count_added(bits, sizes, added, j, cap)
     for k in range(p):
         for col in (i, j):
             if k < col < n:
-                added[k, col] = _pair_added(bits, sizes, p, k, col)
+                added[k, col] = _pair_added(bits, sizes, p, k, col, cap)

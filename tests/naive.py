@@ -265,6 +265,7 @@ def greedy(
     *,
     fill_penalty: float = 0.0,
     max_nonzeros: int | None = None,
+    max_per_component: int | None = None,
     order: ArrayLike | None = None,
     symmetric: bool = False,
 ) -> Run:
@@ -287,6 +288,11 @@ def greedy(
         new[:, :n] = new_nonzeros(supports, p)
         table = scores(X, p, selection) / (1 + new) ** fill_penalty
         table[new > budget - _fill(supports, p)] = -np.inf
+        if max_per_component is not None:
+            for i in range(p):
+                for j in range(i + 1, n):
+                    if len(supports[i] | supports[j]) > max_per_component:
+                        table[i, j] = -np.inf
         i, j, score = _argmax(table)
         if score <= 0:
             break

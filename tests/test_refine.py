@@ -392,7 +392,7 @@ def test_two_passes_are_refused() -> None:
 
 def test_no_start_at_all() -> None:
     with pytest.raises(ValueError, match="at least one start"):
-        refine_components(np.eye(3), [], 3)
+        refine_components(np.eye(3), [], 3, 3)
 
 
 def test_shrunk_pca_of_known_vectors() -> None:

@@ -518,3 +518,40 @@ def test_explains_as_much_as_was_measured(
         if fill > 0.01:
             reached = 100 * made.explained_variance_ratio.sum() / best
             assert reached >= REFINED[name][FILLS.index(fill) - 1], f"refined, fill {fill}"
+
+
+# -------------------------------------------------------------------- a limit for each component
+
+
+@pytest.mark.parametrize("cap", [1, 3, 8, 29, N])
+def test_each_component_keeps_to_its_limit(cap: int) -> None:
+    """Refined too; no worse than the greedy components, no better than without the limit."""
+    result = sparse_pca(X, P, max_nonzeros_per_component=cap)
+    sizes = np.diff(result.components.indptr)
+    assert sizes.max() <= cap
+    rows = result.components.toarray()
+    np.testing.assert_allclose(rows @ rows.T, np.eye(P), atol=1e-12)
+    greedy = sparse_pca(X, P, max_nonzeros_per_component=cap, refine=False)
+    assert np.diff(greedy.components.indptr).max() <= cap
+    total = result.explained_variance.sum()
+    assert total >= greedy.explained_variance.sum() * (1 - 1e-12)
+    if cap == N:
+        assert total == pytest.approx(PCA(P).fit(X.T).explained_variance_.sum(), rel=1e-9)
+
+
+def test_a_limit_for_each_component_and_one_for_all() -> None:
+    result = sparse_pca(X, P, max_nonzeros_per_component=10, max_nonzeros=25)
+    sizes = np.diff(result.components.indptr)
+    assert sizes.max() <= 10
+    assert sizes.sum() <= 25
+    wider = result.refine(max_nonzeros=60, max_nonzeros_per_component=20)
+    assert np.diff(wider.components.indptr).max() <= 20
+    assert wider.explained_variance.sum() > result.explained_variance.sum()
+
+
+def test_a_limit_below_the_start_is_refused() -> None:
+    result = sparse_pca(X, P, max_nonzeros_per_component=3)
+    with pytest.raises(OptionError, match="max_nonzeros_per_component=2 is less than the 3"):
+        result.refine(max_nonzeros_per_component=2, max_nonzeros=12)
+    with pytest.raises(OptionError, match="max_nonzeros_per_component must be an integer of at"):
+        sparse_pca(X, P, max_nonzeros_per_component=0)

@@ -43,7 +43,7 @@ def joins(draw: st.DrawFn) -> tuple[int, int, list[tuple[int, int, int]]]:
 def check_state(made: Supports, sets: list[set[int]], p: int) -> None:
     n = len(sets)
     assert made.n_nonzeros == sum(len(s) for s in sets[:p])
-    assert made.room == made.max_nonzeros - made.n_nonzeros
+    assert made.room == min(made.max_nonzeros - made.n_nonzeros, 2 * n - 1)
     expected = naive.new_nonzeros(sets, p)
     for i in range(p):
         np.testing.assert_array_equal(made.added[i, i + 1 : n], expected[i, i + 1 :])
@@ -107,6 +107,7 @@ def twin_of(result: SVDResult, X: np.ndarray, m: int) -> naive.Run:
         settings["selection"],
         fill_penalty=settings["fill_penalty"],
         max_nonzeros=settings["max_nonzeros"],
+        max_per_component=settings["max_nonzeros_per_component"],
         order=result.log.order,
         symmetric=result.is_reduced,
     )
@@ -250,6 +251,29 @@ def test_the_budget_ends_the_run(fill: float, alpha: float) -> None:
 
 
 @pytest.mark.parametrize(("reduction", "selection"), ENGINES)
+@pytest.mark.parametrize("cap", [1, 2, 5, 24])
+@pytest.mark.parametrize("reduction", [None, "gram"])
+@pytest.mark.parametrize("budget", [None, 9])
+def test_no_component_passes_its_limit(cap: int, reduction: str | None, budget: int | None) -> None:
+    X = data()
+    result = sparse_svd(
+        X,
+        P,
+        n_transforms=60,
+        reduction=reduction,
+        selection="gain",
+        fill_penalty=0.5,
+        max_nonzeros=budget,
+        max_nonzeros_per_component=cap,
+    )
+    check_path(result, twin_of(result, X, 60))
+    sizes = np.diff(result.components.indptr)
+    assert sizes.max() <= cap
+    assert budget is None or sizes.sum() <= budget
+    if cap < 24 and budget is None:
+        assert (sizes == cap).any()
+
+
 @pytest.mark.parametrize("budget", [{"max_nonzeros": 7}, {"max_fill": 0.1}])
 def test_the_budget_holds_for_every_selection(
     budget: dict[str, Any], reduction: str | None, selection: str
@@ -462,9 +486,9 @@ def test_kernels_count_bits_of_many_words() -> None:
     sizes = np.array([len(s) for s in sets])
     added = np.zeros((p, n), dtype=np.int64)
     for i in range(p):
-        supports.count_added(bits, sizes, added, i)
+        supports.count_added(bits, sizes, added, i, 150)
     np.testing.assert_array_equal(np.triu(added, 1), np.triu(naive.new_nonzeros(sets, p), 1))
-    supports.join_supports(bits, sizes, added, 1, 149, rotation(0))
+    supports.join_supports(bits, sizes, added, 1, 149, rotation(0), 150)
     naive.mix_supports(sets, 1, 149, rotation(0))
     np.testing.assert_array_equal(np.triu(added, 1), np.triu(naive.new_nonzeros(sets, p), 1))
     assert sizes.tolist() == [len(s) for s in sets]
