@@ -218,7 +218,9 @@ class SparseSVD(_SparseComponents):
         From 1 to ``min(n_samples, n_features)``.
     n_transforms, algorithm, selection, reduction, fill_penalty, max_fill, max_nonzeros
         See `streamsvd.sparse_svd`.
-    max_nonzeros_per_component, pivot, refine, center, normalize, dtype, tol, random_state, memory_limit, n_threads
+    max_nonzeros_per_component, pivot, refine, center, normalize, dtype, tol, random_state
+        See `streamsvd.sparse_svd`.
+    memory_limit, n_threads
         See `streamsvd.sparse_svd`.
     sample_axis : {0, 1}
         Axis of the samples in Zarr, Dask and HDF5 arrays and in paths. Those of arrays, matrices
