@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 from streamsvd.api import plan_svd, sparse_pca, sparse_svd
 from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
 from streamsvd.metrics import Accuracy
-from streamsvd.result import History, SVDResult
+from streamsvd.result import SVDResult
+from streamsvd.solution import History
 from streamsvd.version import __version__
 
 if TYPE_CHECKING:

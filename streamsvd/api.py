@@ -246,8 +246,8 @@ def sparse_pca(
     memory_limit, n_threads, progress
         As in `sparse_svd`.
     max_fill, max_nonzeros : float, int, optional
-        Budget of nonzeros of all components together, as a share of ``p n`` or a count. When none
-        of the three is given: 5 %, or five a component where that is more (below 100 features).
+        Budget of nonzeros of all components together, as a share of ``p n`` or a count. When no
+        budget is given: 5 %, or five a component where that is more (below 100 features).
     max_nonzeros_per_component : int, optional
         The most nonzeros of each component.
     n_transforms, fill_penalty, pivot, tol

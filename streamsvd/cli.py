@@ -5,7 +5,6 @@ import logging
 import os
 import re
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -286,7 +285,7 @@ def pca(source: str, out: str, overwrite: bool, **options: Any) -> None:
 def info(result: str) -> None:
     """Show the sizes, options, components and history of RESULT."""
     from streamsvd import SVDResult
-    from streamsvd.demo import report
+    from streamsvd.summary import report
 
     _echo(report(SVDResult.load(result)))
 
@@ -330,6 +329,48 @@ def accuracy(result: str, source: str, **options: Any) -> None:
         elif value is not None:
             value = f"{value:.6g}"
         click.echo(f"{name.replace('_', ' '):<20}  {value or 'not known'}")
+
+
+@main.command()
+@click.argument("result")
+@option(
+    "--kind",
+    "Loadings; explained variance; that or the accuracy against transforms and fill; scores.",
+    values=["components", "scree", "variance", "accuracy", "scores"],
+    default="components",
+)
+@option("--out", "Where the picture goes, as its ending says.", "PICTURE.png", required=True)
+@option("--overwrite", "Replace a picture that is at --out.", is_flag=True)
+@option(
+    "--source X",
+    "The data of the fit: scores and accuracy need them, others then compare with PCA. "
+    "[default: none]",
+    "SOURCE",
+)
+@option(
+    "--image-shape",
+    "Draw components as images of so many rows and columns. [default: as a heat map]",
+    "ROWS COLUMNS",
+    nargs=2,
+    type=int,
+)
+@option(
+    "--pair", "Components of the scores, counted from 0.", "I J", nargs=2, type=int, default=(0, 1)
+)
+@of_the_fit
+@missing_chunks_option
+@quiet_option
+def plot(result: str, out: str, overwrite: bool, **options: Any) -> None:
+    """Draw RESULT; needs matplotlib, see the extra `plot`."""
+    from streamsvd import SVDResult
+    from streamsvd.plot import check_file
+
+    path = Path(out).expanduser()
+    check_file(path, overwrite)
+    figure = SVDResult.load(result).plot(**options)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    click.echo(f"saved {out}")
 
 
 @main.command()
@@ -390,14 +431,12 @@ def demo(out: str | None, progress: bool | None) -> None:
 def _fit_and_save(
     method: Callable[..., Any], source: str, out: str, overwrite: bool, options: dict[str, Any]
 ) -> None:
-    from streamsvd.demo import summary
+    from streamsvd.summary import summary
 
-    began = time.perf_counter()
     _check_out(out, overwrite)
     result = method(source, **options)
     result.save(out, overwrite=overwrite)
-    seconds = f"{time.perf_counter() - began:.1f} s"
-    _echo([*summary(result), f"time                {seconds}", f"saved               {out}"])
+    _echo([*summary(result), f"saved               {out}"])
     if result.n_features > result.n_samples:
         click.echo(
             f"Note: {result.n_features} features are more than {result.n_samples} samples; if they "
@@ -428,7 +467,7 @@ def _check_out(out: str, overwrite: bool) -> None:
 
 
 def _is_result(path: Path) -> bool:
-    from streamsvd.result import FORMAT
+    from streamsvd.saving import FORMAT
 
     try:
         return bool(json.loads((path / "zarr.json").read_text())["attributes"]["format"] == FORMAT)

@@ -1,9 +1,8 @@
-"""A demonstration on scikit-learn's digits; the tables and pictures that the command prints."""
+"""A demonstration on scikit-learn's digits; pictures made of characters."""
 
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
-from itertools import accumulate
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,8 +11,8 @@ import numpy as np
 from streamsvd.api import sparse_svd
 from streamsvd.kernels import Array
 from streamsvd.options import Progress
-from streamsvd.result import SVDResult
 from streamsvd.store import new_output
+from streamsvd.summary import component_table
 
 N_COMPONENTS, N_TRANSFORMS, SELECTION, MAX_FILL = 8, 300, "gain", 0.25
 SIDE = 8
@@ -22,11 +21,6 @@ CHUNK = 512
 """Samples in a chunk of the store: four chunks."""
 PER_LINE = 4
 """Images side by side; with `MARKS` two characters wide these are 73 characters."""
-
-STOPPED = {
-    "n_transforms": "as many as asked for",
-    "converged": "no pair had a score above the tolerance",
-}
 
 
 class Marks(NamedTuple):
@@ -102,67 +96,7 @@ def _demo(folder: Path, marks: Marks, progress: Progress) -> Iterator[str]:
     yield legend(marks)
 
 
-# -------------------------------------------------------------------------- tables, pictures
-
-
-def summary(result: SVDResult) -> list[str]:
-    """Lines with the sizes of a result and how good it is."""
-    explained = float(result.explained_variance_ratio.sum())
-    return [
-        f"data                {result.n_features} features x {result.n_samples} samples, worked on "
-        f"in {result.dtype}",
-        f"components          {result.n_components}",
-        f"transforms          {result.n_transforms}; the fit stopped: {STOPPED[result.stopped]}",
-        f"fill                {result.n_nonzeros} nonzeros, {percent(result.fill)}",
-        f"singular values     {result.singular_values.sum():.6g} in sum",
-        f"explained variance  {percent(explained)}",
-    ]
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
-    """Lines of a table with columns flush right."""
-    lines = [list(head), *(list(row) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return [
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-        for line in lines
-    ]
-
-
-def report(result: SVDResult) -> list[str]:
-    """Lines with sizes, options, components and the history at powers of two of a result."""
-    history, m = result.history, result.n_transforms
-    steps = sorted({2**k for k in range(m.bit_length())} | {m} - {0})
-    rows = [(str(k), f"{history.trace[k - 1]:.6g}", percent(history.fill[k - 1])) for k in steps]
-    return [
-        *summary(result),
-        "",
-        *(f"{name:<18}  {value}" for name, value in sorted(result.settings.items())),
-        "",
-        *component_table(result),
-        "",
-        *table(("transforms", "trace", "fill"), rows),
-    ]
-
-
-def component_table(result: SVDResult) -> list[str]:
-    """One line for each component."""
-    ratios = result.explained_variance_ratio.tolist()
-    rows = zip(
-        map(str, range(1, result.n_components + 1)),
-        (f"{value:.6g}" for value in result.singular_values.tolist()),
-        map(str, np.diff(result.components.indptr).tolist()),
-        map(percent, ratios),
-        map(percent, accumulate(ratios)),
-        strict=True,
-    )
-    head = ("component", "singular value", "nonzeros", "explained variance", "cumulative")
-    return table(head, rows)
-
-
-def percent(share: float) -> str:
-    """A share in percent; a dash for NaN."""
-    return "-" if np.isnan(share) else f"{share:.2%}"
+# ------------------------------------------------------------------------- pictures in text
 
 
 def marks_for(encoding: str | None) -> Marks:

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,7 @@ CHECKPOINT_SECONDS = 5.0
 
 def fit(x: Any, options: Options, progress: Progress) -> SVDResult:
     """Run `streamsvd.sparse_svd` with checked options."""
+    began = time.monotonic()
     source = open_data(x, Ask.of(options))
     options.check_shape(source.n_features, source.n_samples)
     plan = plan_fit(source, options)
@@ -66,7 +67,7 @@ def fit(x: Any, options: Options, progress: Progress) -> SVDResult:
                 f"(workspace {options.workspace})"
             )
         try:
-            return _Run(source, options, plan, space, progress, stop).result()
+            result = _Run(source, options, plan, space, progress, stop).result()
         except OSError as error:
             if error.errno != errno.EMFILE:
                 raise
@@ -74,6 +75,8 @@ def fit(x: Any, options: Options, progress: Progress) -> SVDResult:
                 f"{error}: each chunk of the working store is an open file; raise the limit "
                 "(ulimit -n)"
             ) from error
+    seconds = time.monotonic() - began
+    return replace(result, seconds=seconds, bytes_read=source.bytes_read)
 
 
 def plan_fit(source: Source, options: Options) -> Plan:
@@ -474,8 +477,9 @@ class _Run:
         record = asdict(self.options)
         names = (
             "n_components", "algorithm", "reduction", "fill_penalty", "max_fill", "max_nonzeros",
-            "max_nonzeros_per_component", "pivot", "sample_dim", "layer", "center", "normalize",
-            "missing_chunks", "tol", "random_state",
+            "max_nonzeros_per_component",
+            "pivot", "sample_dim", "layer", "center", "normalize", "missing_chunks", "tol",
+            "random_state",
         )  # fmt: skip
         settings = {name: record[name] for name in names}
         return settings | {

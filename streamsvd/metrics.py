@@ -74,7 +74,7 @@ def measure(
         on_samples(x.shape[1])
     values = None
     if gram is not None:
-        values = _singular_values(gram, p)
+        values = largest_singular_values(gram, p)
         total = float(np.trace(gram))
         captured = float(components.multiply(components @ gram).sum())
     products = (components @ components.T).toarray()
@@ -92,7 +92,7 @@ def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 else None
 
 
-def _singular_values(gram: Array, p: int) -> Array:
+def largest_singular_values(gram: Array, p: int) -> Array:
     """The `p` largest singular values from the Gram matrix, descending."""
     n = len(gram)
     values = linalg.eigh(gram, eigvals_only=True, subset_by_index=[n - p, n - 1])

@@ -53,10 +53,13 @@ class Source:
         What is read.
     features, samples : Axis or None
         What they are called, where that is known.
+    bytes_read : int
+        How much was, so far, after decompression.
     """
 
     features: Axis | None = None
     samples: Axis | None = None
+    bytes_read: int = 0
 
     def __init__(self, array: Any, sample_axis: int, name: str, chunk: int) -> None:
         self.name, self.dtype = name, array.dtype
@@ -67,7 +70,12 @@ class Source:
     def read(self, start: int, stop: int, dtype: np.dtype[Any]) -> Array:
         """Samples ``start..stop-1`` as a new C-contiguous (n, stop - start) array of `dtype`."""
         with np.errstate(over="ignore"):  # infinities are found and named by the caller
-            return np.array(self._strip(start, stop), dtype=dtype, order="C")
+            strip = self._counted(self._strip(start, stop))
+            return np.array(strip, dtype=dtype, order="C")
+
+    def _counted(self, strip: Array) -> Array:
+        self.bytes_read += strip.nbytes
+        return strip
 
     def _strip(self, start: int, stop: int) -> Array:
         """Samples ``start..stop-1`` (n, stop - start) as they are stored."""
@@ -100,7 +108,7 @@ class ZarrSource(Source):
             for key in keys:
                 check_chunk(self.array, key, self.name, self._may_miss)
         try:
-            strip = self._strip(start, stop)  # new already
+            strip = self._counted(self._strip(start, stop))  # new already
         except Exception as error:  # each codec raises its own kinds
             raise SourceError(
                 f"{self.name}: cannot read chunk(s) {some(self._unreadable(start, stop))}: "
@@ -193,6 +201,9 @@ class SparseSource(Source):
         described = Described(self._parts["data"].dtype, tuple(group.attrs["shape"]))  # type: ignore[arg-type]
         super().__init__(described, sample_axis, name, 1)
 
+    def _counted(self, strip: Array) -> Array:
+        return strip  # what was read for it, less than it is large, was counted by `_read`
+
     def _strip(self, start: int, stop: int) -> Array:
         lo, hi = int(self._indptr[start]), int(self._indptr[stop])
         data, indices = (self._read(key, lo, hi) for key in ("data", "indices"))
@@ -221,7 +232,7 @@ class SparseSource(Source):
             for key in keys:
                 check_chunk(array, key, name, may_miss=True)
         try:
-            return np.asarray(array[start:stop])
+            return super()._counted(np.asarray(array[start:stop]))
         except Exception as error:  # each codec raises its own kinds
             raise SourceError(
                 f"{name}: cannot read chunk(s) {some(keys)}: {type(error).__name__}: {error}; "

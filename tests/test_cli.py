@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import zarr
 from click.testing import CliRunner
+from matplotlib.image import imread
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
@@ -21,8 +22,10 @@ import streamsvd
 from streamsvd import SVDResult, options, sparse_svd
 from streamsvd.cli import in_our_words, main
 from streamsvd.convert import convert
-from streamsvd.demo import ASCII, BLOCKS, marks_for, pictures, table
+from streamsvd.demo import ASCII, BLOCKS, marks_for, pictures
+from streamsvd.plot import KINDS
 from streamsvd.store import new_output
+from streamsvd.summary import table
 
 
 def run(*args, code=0, charset="utf-8"):
@@ -230,6 +233,7 @@ MINIMAL = {
     "fit": "x --components 1 --out r",
     "transform": "r x --out s",
     "accuracy": "r x",
+    "plot": "r --out p.png",
     "convert": "x.npy x.zarr",
 }
 
@@ -240,6 +244,7 @@ MINIMAL = {
         ("fit", sparse_svd, {"X"}, {"out", "overwrite"}),
         ("transform", SVDResult.transform, {"self", "X"}, set()),
         ("accuracy", SVDResult.accuracy, {"self", "X"}, set()),
+        ("plot", SVDResult.plot, {"self", "feature_names", "labels"}, {"out", "overwrite"}),
         ("convert", convert, {"source", "out"}, set()),
     ],
 )
@@ -266,6 +271,7 @@ def test_help_names_every_option_and_default(command):
 
 def test_choices_are_those_of_the_api():
     fit = cli_options("fit")
+    assert tuple(cli_options("plot")["kind"].type.choices) == KINDS
     assert tuple(fit["selection"].type.choices) == options.SELECTIONS
     assert tuple(fit["algorithm"].type.choices) == options.ALGORITHMS
     assert tuple(fit["dtype"].type.choices) == options.DTYPES
@@ -365,6 +371,30 @@ def test_accuracy_without_the_singular_values(store, result):
     assert re.search(r"captured variance +0\.", out)
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        (),
+        ("--image-shape", 3, 4),
+        ("--kind", "scree"),
+        ("--kind", "variance", "--source", "{x}"),
+        ("--kind", "accuracy", "--source", "{x}"),
+        ("--kind", "scores", "--source", "{x}", "--pair", 2, 0),
+    ],
+)
+def test_plot(tmp_path, store, result, args):
+    out = tmp_path / "new" / "picture.PNG"
+    args = [str(arg).format(x=store) for arg in args]
+    assert run("plot", result, "--out", out, "--quiet", *args).stdout == f"saved {out}\n"
+    assert imread(out).std() > 0.01
+    before = out.read_bytes()
+    assert "exists and is not overwritten" in fails("plot", result, "--out", out, *args)
+    assert out.read_bytes() == before
+    out.write_text("")
+    run("plot", result, "--out", out, "--overwrite", *args)
+    assert out.stat().st_size > 1000
+
+
 def test_missing_chunks(tmp_path, store, result):
     (store / "c" / "0" / "1").unlink()
     for args in (
@@ -452,6 +482,11 @@ def test_convert_errors(tmp_path):
         ("transform {r} {x} --sample-axis 0 --out {new}", "has 60 features, the fit had 12"),
         ("accuracy {r} {absent}", "no Zarr array at {absent}"),
         ("accuracy {r} {x} --gram-limit x", "--gram-limit must be a number of bytes"),
+        ("plot {r} --out {new}.xyz", "{new}.xyz must end in .png or another of: "),
+        ("plot {r} --out {new}.png --image-shape 3 3", "--image-shape must be rows and columns"),
+        ("plot {r} --out {new}.png --kind accuracy", "pass --source ..., the data of the fit"),
+        ("plot {r} --out {new}.png --kind scores --pair 0 3", "pair must be two"),
+        ("plot {absent} --out {new}.png", "no Zarr group at {absent}"),
         ("convert {absent} {new}", "cannot convert {absent}"),
         ("convert {x} {new}", "cannot convert {x}"),
         ("demo --out {file}", "{file}"),
@@ -598,7 +633,7 @@ def test_output_into_a_closed_pipe(result):
 @pytest.mark.parametrize("flag", ["-h", "--help"])
 def test_help(flag):
     out = run(flag).stdout
-    for command in ("fit", "info", "transform", "accuracy", "convert", "demo"):
+    for command in ("fit", "info", "transform", "accuracy", "plot", "convert", "demo"):
         assert re.search(rf"^  {command} ", out, re.MULTILINE)
 
 

@@ -50,12 +50,17 @@ LAYERS = [
     "blocks",
     "assembly",
     "checkpoint",
+    "solution",
+    "saving",
+    "summary",
+    "canvas",
+    "curves",
+    "plot",
     "exports",
     "result",
     "fit",
     "api",
     "estimators",
-    "plot",
     "convert",
     "demo",
     "__init__",
@@ -185,7 +190,8 @@ def test_docstrings(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["sparse_svd", "SVDResult.transform", "SVDResult.accuracy", "SVDResult.at"]
+    "name",
+    ["sparse_svd", "SVDResult.transform", "SVDResult.accuracy", "SVDResult.plot", "SVDResult.at"],
 )
 def test_all_parameters_are_documented(name: str) -> None:
     """In the order of the signature, several names a line where they belong together."""
