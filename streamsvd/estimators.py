@@ -216,9 +216,11 @@ class SparseSVD(_SparseComponents):
     ----------
     n_components : int
         From 1 to ``min(n_samples, n_features)``.
-    n_transforms, algorithm, selection, reduction, fill_penalty, max_fill, max_nonzeros, pivot
+    n_transforms, algorithm, selection, reduction, fill_penalty, max_fill, max_nonzeros
         See `streamsvd.sparse_svd`.
-    refine, center, normalize, dtype, tol, random_state, memory_limit, n_threads
+    max_nonzeros_per_component, pivot, refine, center, normalize, dtype, tol, random_state
+        See `streamsvd.sparse_svd`.
+    memory_limit, n_threads
         See `streamsvd.sparse_svd`.
     sample_axis : {0, 1}
         Axis of the samples in Zarr, Dask and HDF5 arrays and in paths. Those of arrays, matrices
@@ -266,6 +268,7 @@ class SparseSVD(_SparseComponents):
         fill_penalty: float = 0.0,
         max_fill: float | None = None,
         max_nonzeros: int | None = None,
+        max_nonzeros_per_component: int | None = None,
         pivot: bool = False,
         refine: bool = False,
         center: str | None = None,
@@ -292,6 +295,7 @@ class SparseSVD(_SparseComponents):
         self.fill_penalty = fill_penalty
         self.max_fill = max_fill
         self.max_nonzeros = max_nonzeros
+        self.max_nonzeros_per_component = max_nonzeros_per_component
         self.pivot = pivot
         self.refine = refine
         self.center = center
@@ -326,7 +330,9 @@ class StreamingSparsePCA(_SparseComponents):
     ----------
     n_components : int
         From 1 to ``min(n_samples, n_features)``.
-    max_fill, max_nonzeros, n_transforms, fill_penalty, pivot, refine, center, normalize, tol
+    max_fill, max_nonzeros, max_nonzeros_per_component, n_transforms, fill_penalty, pivot, refine
+        See `streamsvd.sparse_pca`.
+    center, normalize, tol
         See `streamsvd.sparse_pca`.
     sample_axis, sample_dim, layer, missing_chunks, sparse_components, progress
         See `SparseSVD`.
@@ -358,6 +364,7 @@ class StreamingSparsePCA(_SparseComponents):
         *,
         max_fill: float | None = None,
         max_nonzeros: int | None = None,
+        max_nonzeros_per_component: int | None = None,
         n_transforms: int | None = None,
         fill_penalty: float = 0.5,
         pivot: bool = True,
@@ -377,6 +384,7 @@ class StreamingSparsePCA(_SparseComponents):
         self.n_components = n_components
         self.max_fill = max_fill
         self.max_nonzeros = max_nonzeros
+        self.max_nonzeros_per_component = max_nonzeros_per_component
         self.n_transforms = n_transforms
         self.fill_penalty = fill_penalty
         self.pivot = pivot
@@ -398,7 +406,8 @@ class StreamingSparsePCA(_SparseComponents):
         del options["sparse_components"]
         return sparse_pca(source, **(options | self._reading(source)))
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: D102  (inherited)
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Find the components of `X`, as `SparseSVD.fit`; forgets all batches."""
         self._sum = None
         return super().fit(X, y)
 
@@ -444,7 +453,8 @@ class StreamingSparsePCA(_SparseComponents):
         return self.result_.n_samples if self._sum is None else self._sum.n_samples
 
     @property
-    def result_(self) -> SVDResult:  # noqa: D102  (inherited)
+    def result_(self) -> SVDResult:
+        """The result of `sparse_pca`; found when it is first read after `partial_fit`."""
         if self._result is None and self._sum is not None:
             source = SummedSamples(copy.deepcopy(self._sum))  # more may be added to the sum
             source.features = self._features

@@ -219,7 +219,8 @@ def test_a_constant_feature_is_fine_without_scaling() -> None:
 def test_not_finite(value: float) -> None:
     X = uneven(N, SAMPLES)
     X[3, 777] = value
-    with pytest.raises(SourceError, match=rf"holds {value} at feature 3, sample 777"):
+    found = "NaN" if np.isnan(value) else value
+    with pytest.raises(SourceError, match=rf"holds {found} at feature 3, sample 777"):
         sparse_pca(X, 2)
 
 

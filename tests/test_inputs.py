@@ -606,3 +606,20 @@ def test_no_more_than_a_strip_is_copied(
     finally:
         tracemalloc.stop()
     assert peak < wide.nbytes / 3, peak
+
+
+def test_a_view_of_anndata_is_not_copied() -> None:
+    """Neither when it is opened nor when it is read; its `X` would be a copy."""
+    package("pandas")
+    made = package("anndata").AnnData(np.ones((3000, 2000)))
+    view = made[np.arange(3000) % 6 > 0, np.arange(2000) % 4 > 0]
+    assert view.is_view
+    tracemalloc.start()
+    try:
+        source = open_data(view, Ask())
+        for _, strip in StripReader(source, np.dtype(np.float64), step=50):
+            assert strip.shape == (1500, 50)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2500 * 1500 * 8 / 4, peak
