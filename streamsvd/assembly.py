@@ -1,6 +1,7 @@
 """From a working matrix to the parts of the solver: coordinator and partitions."""
 
 from itertools import pairwise
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,8 +22,25 @@ SELECTION_CODES = {
 }
 
 
+class Leading(Protocol):
+    """The part of a working matrix that the coordinator holds, wherever the rest is."""
+
+    n_features: int
+    n_samples: int
+    dtype: np.dtype[Any]
+
+    def rows(self, n_rows: int, stop: int) -> Array:
+        """The first rows, columns below `stop`."""
+
+    def columns(self, stop: int) -> Array:
+        """The columns below `stop`."""
+
+    def diagonal(self) -> Array:
+        """The diagonal."""
+
+
 def make_coordinator(
-    working: WorkingMatrix,
+    working: Leading,
     n_components: int,
     selection: str,
     supports: Supports | None = None,

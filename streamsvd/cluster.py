@@ -7,7 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -269,7 +269,7 @@ class ClusterMatrix:
                 min(plan.chunk_width, stop - start),
                 plan.strip_samples,
             )
-            for start, stop in zip(bounds[:-1], bounds[1:], strict=True)
+            for start, stop in pairwise(bounds)
         ]
         self._actors: list[Any] = [None] * len(self._shares)
         self._addresses = [""] * len(self._shares)
@@ -286,6 +286,9 @@ class ClusterMatrix:
         return self._all("call", len(self._log), method, *args)
 
     def close(self) -> None:
+        """The columns are needed after the moves; see `release`."""
+
+    def release(self) -> None:
         """Let go of the actors and of what they have on disk, as far as they are there."""
         for k, actor in enumerate(self._actors):
             if actor is not None:
@@ -386,9 +389,13 @@ class ClusterMatrix:
         """The diagonal."""
         return self._diagonal
 
-    def energies(self, left: Array) -> Array:
-        """Sums of squares of the first `p` rows; `left` (n, p) are the first columns now."""
-        leaves = self._all("finish", np.ascontiguousarray(left))
+    def write(self, start: int, columns: Array) -> None:
+        """Take the first columns (n, p) from the coordinator, `start` being 0."""
+        self._left = columns
+
+    def row_energies(self) -> Array:
+        """Sums of squares of the first `p` rows."""
+        leaves = self._all("finish", self._left)
         return np.array(add_up(leaf for part in leaves for leaf in part)[1])
 
     # --------------------------------------------------------------------------- recovery
@@ -494,7 +501,7 @@ def plan_shares(
     try:
         return make_plan(
             n_features=source.n_features,
-            n_samples=max(b - a for a, b in zip(bounds[:-1], bounds[1:], strict=True)),
+            n_samples=max(b - a for a, b in pairwise(bounds)),
             n_components=options.n_components,
             n_transforms=options.transforms_for(source.n_features),
             itemsize=dtype.itemsize,
@@ -508,15 +515,3 @@ def plan_shares(
             f"each of the {len(there)} workers may take {format_bytes(most)}; {error}; or add "
             "workers"
         ) from error
-
-
-@contextmanager
-def cluster_matrix(
-    client: Any, source: Source, options: Options, plan: Plan, dtype: Any, log: TransformLog
-) -> Iterator[ClusterMatrix]:
-    """A `ClusterMatrix` that leaves nothing on the workers."""
-    matrix = ClusterMatrix(client, source, options, plan, dtype, log)
-    try:
-        yield matrix
-    finally:
-        matrix.close()

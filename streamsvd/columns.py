@@ -167,8 +167,6 @@ class Columns:
 
     def close(self) -> None:
         """Remove what is on the disk."""
-        self._working = None  # type: ignore[assignment]
-        self._partition = None  # type: ignore[assignment]
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
