@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 from streamsvd import kernels
+from streamsvd.blocks import UNSCORED, BlockCoordinator
 from streamsvd.coordinator import Coordinator
 from streamsvd.ingest import Moments
 from streamsvd.kernels import Array
@@ -37,6 +38,18 @@ def make_coordinator(
     left = np.array(working.columns(p).T, order="C")
     code = SELECTION_CODES[selection]
     return Coordinator(left, head, diag, n_samples, code, supports, symmetric)
+
+
+def make_block_coordinator(
+    working: WorkingMatrix, n_components: int, selection: str, symmetric: bool = False
+) -> BlockCoordinator:
+    """The coordinator of block steps, with copies of what it holds."""
+    diag = np.zeros(working.n_features, dtype=working.dtype)
+    held = working.diagonal()
+    diag[: len(held)] = held
+    left = np.array(working.columns(n_components).T, order="C")
+    code = UNSCORED if selection == "random" else SELECTION_CODES[selection]
+    return BlockCoordinator(left, diag, working.n_samples, code, symmetric)
 
 
 def make_partitions(

@@ -23,13 +23,12 @@ from typing import Any
 
 import numpy as np
 
+from streamsvd.blocklog import Log
 from streamsvd.errors import OptionError, ResourceError
 from streamsvd.kernels import Array
-from streamsvd.transforms import TransformLog
 
 RUN_VERSION = 1
 INGESTED = ("mean", "scale", "energies", "initial")
-LOGGED = ("pairs", "left", "right", "values")
 
 
 class Workspace:
@@ -133,34 +132,25 @@ class Workspace:
 
     # ---------------------------------------------------------------------------------- log
 
-    def append(self, log: TransformLog) -> None:
+    def append(self, log: Log) -> None:
         """Save the transforms that were not saved yet."""
         first, last = self._saved, len(log)
         if last == first:
             return
-        part = slice(first, last)
         (self.folder / "log").mkdir(exist_ok=True)
-        self._write_arrays(
-            self._segment(first),
-            {
-                "pairs": log.pairs[part],
-                "left": log.left[part],
-                "right": log.right[part],
-                "values": log.values[part],
-            },
-        )
+        self._write_arrays(self._segment(first), log.arrays(first, last))
         self._saved = last
 
-    def load_log(self, log: TransformLog) -> None:
+    def load_log(self, log: Log) -> None:
         """Fill `log`, which is empty and takes what room it needs, with the saved transforms."""
         parts: list[dict[str, Array]] = []
         saved = 0
         # What comes after a damaged file is made again, with the same bits.
-        while (part := _read_arrays(self._segment(saved), LOGGED)) and len(part["pairs"]):
+        while (part := _read_arrays(self._segment(saved), log.NAMES)) and len(part["values"]):
             parts.append(part)
-            saved += len(part["pairs"])
+            saved += len(part["values"])
         if parts:
-            log.extend(*(np.concatenate([part[name] for part in parts]) for name in LOGGED))
+            log.extend(*(np.concatenate([part[name] for part in parts]) for name in log.NAMES))
         self._saved = saved
 
     def _segment(self, first: int) -> Path:

@@ -113,9 +113,16 @@ fit_options = [
     option(
         "--transforms n_transforms",
         "Transforms to make. More fit better and leave fewer zeros. [default: 10 P log2(features); "
-        "with --reduction gram and a budget of nonzeros, until that is spent]",
+        "with --reduction gram and a budget of nonzeros, until that is spent; 10 log2(features) "
+        "with --algorithm block]",
         "M",
         type=int,
+    ),
+    option(
+        "--algorithm",
+        "A pair of rows and columns a transform, or a block of 2 P: fewer steps, fewer zeros.",
+        values=["coordinate", "block"],
+        default="coordinate",
     ),
     option(
         "--selection",

@@ -8,13 +8,23 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamsvd.assembly import make_coordinator, make_partitions, pivot_order, row_energies
+from streamsvd.assembly import (
+    make_block_coordinator,
+    make_coordinator,
+    make_partitions,
+    pivot_order,
+    row_energies,
+)
+from streamsvd.blocklog import BlockLog, BlockSupports, new_log
+from streamsvd.blocks import BlockCoordinator, block_algorithm, random_blocks, replay_blocks
 from streamsvd.checkpoint import Workspace
+from streamsvd.coordinator import Coordinator
 from streamsvd.errors import OptionError, ResourceError, StreamSVDError
 from streamsvd.executor import Executor, SerialExecutor, ThreadExecutor
 from streamsvd.gram import gram_matrix
@@ -96,7 +106,9 @@ def plan_fit(source: Source, options: Options) -> Plan:
         else:
             _check_own_memory(source.array, dtype)
     if options.refine or options.reduction == "gram":
-        reduced = make_gram_plan(**sizes)
+        is_block = options.algorithm == "block" and options.reduction == "gram"
+        steps = options.transforms_for(source.n_features) if is_block else 0
+        reduced = make_gram_plan(**sizes, n_block_steps=steps)
         if options.reduction == "gram":
             return reduced
     return make_plan(
@@ -106,6 +118,7 @@ def plan_fit(source: Source, options: Options) -> Plan:
         place=place,
         width=width,
         counts_fill=bool(options.fill_penalty) or options.budget(source.n_features) is not None,
+        algorithm=options.algorithm,
     )
 
 
@@ -163,7 +176,8 @@ class _Run:
             self.dtype = working_dtype(source.dtype, options.dtype)
         self.n_transforms = options.transforms_for(n)
         self.budget = options.budget(n)
-        self.log = TransformLog(options.n_components, n, n if self.reduces else n_samples)
+        n_columns = n if self.reduces else n_samples
+        self.log = new_log(options.algorithm, options.n_components, n, n_columns)
         self.seed = options.seed()
         self.gram: Array | None = None
 
@@ -228,7 +242,10 @@ class _Run:
         ingested = self._ingest(working)
         if len(self.log):
             logger.info("replaying %d transforms", len(self.log))
-            replay(working, self.log, self.plan.memory_limit // 4)
+            if isinstance(self.log, BlockLog):
+                replay_blocks(working, self.log, self.plan.memory_limit // 4)
+            else:
+                replay(working, self.log, self.plan.memory_limit // 4)
         return working, ingested
 
     def _reduce(self) -> tuple[WorkingMatrix, dict[str, Array]]:
@@ -322,46 +339,86 @@ class _Run:
     # -------------------------------------------------------------------------- the loop
 
     def _rotate(self, working: WorkingMatrix, ingested: dict[str, Array]) -> str:
-        """Algorithm 1 from where the log stands; says why it ended."""
-        options, p, log = self.options, self.options.n_components, self.log
-        supports = None
-        if options.fill_penalty or self.budget is not None:
-            n = working.n_features
-            supports = Supports(p, n, options.fill_penalty, self.budget or p * n)
-            supports.replay(log)
-        coordinator = make_coordinator(working, p, options.score, supports, self.reduces)
+        """Algorithm 1, or its block form, from where the log stands; says why it ended."""
+        options, p = self.options, self.options.n_components
+        coordinator, solve = self._solver(working)
         if self.plan.hold_rows:
             working.hold_rows(p)
         reads_disk = bool(working.maps) and self.plan.disk > page_cache()
         partitions = make_partitions(working, p, options.n_threads or 1, reads_disk)
         executor: Executor
         executor = ThreadExecutor(partitions) if len(partitions) > 1 else SerialExecutor(partitions)
-        picks = None
-        if options.selection == "random":
-            picks = random_pairs(coordinator, executor, self.seed, len(log))
         total = float(ingested["energies"].sum())
         threshold = options.tol * (total if self.reduces else total**0.5)
         if self.reduces and options.n_transforms is None:  # where rounding errors begin
             threshold = max(threshold, 1e-15 * total)
         try:
-            with progress_bar(self.progress, "transforms", self.n_transforms, len(log)) as advance:
-                coordinator.start_up(executor.broadcast("start_up"))
-                if self.keeps and self.space is not None:
-                    self.stop.deferred = True
-                    self.space.set_dirty()
-                return algorithm_1(
-                    coordinator,
-                    executor,
-                    log,
-                    self.n_transforms,
-                    threshold,
-                    picks,
-                    self._keeper(advance),
-                )
+            with progress_bar(
+                self.progress, "transforms", self.n_transforms, len(self.log)
+            ) as advance:
+                return solve(executor, threshold, self._keeper(advance))
         finally:
             executor.close()
             working.release_rows()
             working.write(0, np.ascontiguousarray(coordinator.left.T))
+
+    def _solver(
+        self, working: WorkingMatrix
+    ) -> tuple[Coordinator | BlockCoordinator, Callable[..., str]]:
+        """What picks, and what runs: a function of the executor, the threshold, and `_keeper`."""
+        p, score = self.options.n_components, self.options.score
+        if isinstance(self.log, BlockLog):
+            blocks = make_block_coordinator(working, p, score, self.reduces)
+            return blocks, partial(self._take_blocks, self.log, blocks)
+        supports = None
+        if self.options.fill_penalty or self.budget is not None:
+            n = working.n_features
+            supports = Supports(p, n, self.options.fill_penalty, self.budget or p * n)
+            supports.replay(self.log)
+        pairs = make_coordinator(working, p, score, supports, self.reduces)
+        return pairs, partial(self._take_pairs, self.log, pairs)
+
+    def _take_pairs(
+        self,
+        log: TransformLog,
+        coordinator: Coordinator,
+        executor: Executor,
+        threshold: float,
+        after_step: Callable[[], bool],
+    ) -> str:
+        picks = None
+        if self.options.selection == "random":
+            picks = random_pairs(coordinator, executor, self.seed, len(log))
+        coordinator.start_up(executor.broadcast("start_up"))
+        self._begin_writing()
+        return algorithm_1(
+            coordinator, executor, log, self.n_transforms, threshold, picks, after_step
+        )
+
+    def _take_blocks(
+        self,
+        log: BlockLog,
+        coordinator: BlockCoordinator,
+        executor: Executor,
+        threshold: float,
+        after_step: Callable[[], bool],
+    ) -> str:
+        picks = supports = None
+        if self.options.selection == "random":
+            picks = random_blocks(coordinator, self.seed, len(log))
+        if self.budget is not None:
+            supports = BlockSupports(log.n_components, log.n_features, self.budget)
+            supports.replay(log)
+        self._begin_writing()
+        return block_algorithm(
+            coordinator, executor, log, self.n_transforms, threshold, picks, after_step, supports
+        )
+
+    def _begin_writing(self) -> None:
+        """From here on the working store is in the middle of a step."""
+        if self.keeps and self.space is not None:
+            self.stop.deferred = True
+            self.space.set_dirty()
 
     def _keeper(self, advance: Callable[[int], None]) -> Callable[[], bool]:
         """What is done after each transform: progress, and a checkpoint when it is time."""
@@ -400,8 +457,8 @@ class _Run:
         """The options that determine the result."""
         record = asdict(self.options)
         names = (
-            "n_components", "reduction", "fill_penalty", "max_fill", "max_nonzeros", "pivot",
-            "sample_axis", "center", "normalize", "missing_chunks", "tol", "random_state",
+            "n_components", "algorithm", "reduction", "fill_penalty", "max_fill", "max_nonzeros",
+            "pivot", "sample_axis", "center", "normalize", "missing_chunks", "tol", "random_state",
         )  # fmt: skip
         settings = {name: record[name] for name in names}
         return settings | {"selection": self.options.score, "dtype": self.dtype.name}

@@ -15,6 +15,7 @@ from dask.utils import parse_bytes
 from streamsvd.errors import OptionError
 
 SELECTIONS = ("nuclear", "gain", "kogbetliantz", "random")
+ALGORITHMS = ("coordinate", "block")
 REDUCTIONS = (None, "gram")
 AXES = (None, "features", "samples")
 DTYPES = ("float32", "float64")
@@ -31,6 +32,7 @@ class Options:
 
     n_components: int
     n_transforms: int | None = None
+    algorithm: str = "coordinate"
     selection: str | None = None
     reduction: str | None = None
     fill_penalty: float = 0.0
@@ -59,6 +61,7 @@ class Options:
         _integer("n_components", self.n_components, 1)
         if self.n_transforms is not None:
             _integer("n_transforms", self.n_transforms, 0)
+        _one_of("algorithm", self.algorithm, ALGORITHMS)
         if self.selection is not None:
             _one_of("selection", self.selection, SELECTIONS)
         _one_of("reduction", self.reduction, REDUCTIONS)
@@ -99,6 +102,11 @@ class Options:
             )
         if self.overwrite_x and self.sample_axis == 0:
             raise OptionError("overwrite_x=True needs samples as columns: sample_axis=1")
+        if self.algorithm == "block" and self.fill_penalty:
+            raise OptionError(
+                f"fill_penalty={self.fill_penalty:g} weighs pairs, and a block step fills many at "
+                'once: leave it out, or pass algorithm="coordinate"'
+            )
         if self.reduction == "gram":
             self._check_gram()
         two_passes = self.center == "features" and self.normalize == "samples"
@@ -179,10 +187,13 @@ class Options:
     def transforms_for(self, n_features: int) -> int:
         """`n_transforms`, by default ``round(10 p log2(n))`` as in the author's script.
 
-        With a budget of nonzeros on the Gram matrix the budget ends the run.
+        As many columns make ``round(10 log2(n))`` block steps. With a budget of nonzeros on the
+        Gram matrix the budget ends a run of pairs.
         """
         if self.n_transforms is not None:
             return int(self.n_transforms)
+        if self.algorithm == "block":
+            return round(10 * math.log2(max(n_features, 2)))
         if self.reduction == "gram" and self.budget(n_features) is not None:
             return MOST_TRANSFORMS
         return round(10 * self.n_components * math.log2(max(n_features, 2)))

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from streamsvd.kernels import TILE, Array, find_peaks, look_up, rotate_column, rotate_rows
+from streamsvd.tiles import RowProduct, TiledColumns, best_of_tile, top_columns
 
 
 class Report(NamedTuple):
@@ -35,6 +36,9 @@ class Prefetch(Protocol):
 
     def column(self, b: int, k: int) -> None:
         """Column `k` of block `b`."""
+
+    def rows(self, b: int, rows: Array) -> None:
+        """The given rows of block `b`."""
 
 
 class Partition:
@@ -85,6 +89,7 @@ class Partition:
         self.tail_value = np.zeros(p, dtype=blocks[0].dtype)
         self.tail_where = np.full(p, -1, dtype=np.int64)
         self._stale = np.empty(p, dtype=np.int64)
+        self._tiled = TiledColumns(self.tops, blocks, start, stop)
 
     def start_up(self) -> Report:
         """Find the largest tail entries; the first report."""
@@ -188,3 +193,81 @@ class Partition:
             return 0.0
         b, k = divmod(j - self.start, self.width)
         return float(self.tops[b][i, k])
+
+    # -------------------------------------------------------------------------- block steps
+
+    def best_columns(self, selection: int, left: Array, diag: Array) -> tuple[Array, Array]:
+        """The `p` best scores of the columns held beyond the first `p`, and these columns.
+
+        By decreasing score, ties to the lowest column; the score of a column is the best of its
+        pairs ``(i, j)``, ``i < p``. Empty with a negative `selection`. `left` (p, n) and `diag`
+        (n,) as of `Coordinator`.
+        """
+        if selection < 0:
+            return np.empty(0), np.empty(0, dtype=np.int64)
+        scores, (tile, _) = np.empty(self.stop - self.start), self._tiled.work(self.n_components)
+        for lo, hi, at in self._tiled.tiles():
+            self._tiled.read(np.arange(self.n_components), lo, hi, tile, at)
+            self._score_tile(selection, tile, lo, hi, at, left, diag, scores)
+        return self._best_of(scores)
+
+    def take_columns(self, indices: Array) -> Array:
+        """A copy of those of the columns `indices`, ascending, that are held here; (n, any)."""
+        held = indices[(self.start <= indices) & (indices < self.stop)]
+        if self._prefetch is not None:
+            for j in held.tolist():
+                self._prefetch.column(*divmod(j - self.start, self.width))
+        return self._tiled.take(held)
+
+    def apply_block(
+        self,
+        selection: int,
+        rows: Array,
+        g: Array,
+        indices: Array,
+        columns: Array,
+        left: Array,
+        diag: Array,
+    ) -> tuple[Array, Array]:
+        """Apply a block step: `rows` by `g`, then the columns `indices` become `columns`.
+
+        All are ascending; the first `p` rows are among `rows`. `left` and `diag` are those after
+        the step; returns what `best_columns` would then.
+        """
+        tiled, p = self._tiled, self.n_components
+        scores, product, fetched = np.empty(self.stop - self.start), RowProduct(rows, g, tiled), 0
+        for lo, hi, at in tiled.tiles():
+            while self._prefetch is not None and fetched < len(self._starts):
+                if self._starts[fetched] >= hi:
+                    break
+                self._prefetch.rows(fetched, rows)
+                fetched += 1
+            tile = product.on_tile(lo, hi, at)
+            if selection >= 0:
+                a, b = np.searchsorted(indices, [lo, hi])
+                tile[:p, indices[a:b] - lo + at] = columns[:p, a:b]
+                self._score_tile(selection, tile, lo, hi, at, left, diag, scores)
+        a, b = np.searchsorted(indices, [self.start, self.stop])
+        tiled.put(indices[a:b], columns[:, a:b])
+        return self._best_of(scores if selection >= 0 else scores[:0])
+
+    def _score_tile(
+        self,
+        selection: int,
+        tile: Array,
+        lo: int,
+        hi: int,
+        at: int,
+        left: Array,
+        diag: Array,
+        scores: Array,
+    ) -> None:
+        """Scores of the columns lo..hi-1, those below `p` -inf; their rows are ``tile[:, at:]``."""
+        first = min(max(lo, self.n_components), hi)
+        scores[lo - self.start : first - self.start] = -np.inf
+        part = scores[first - self.start : hi - self.start]
+        best_of_tile(selection, tile, at + first - lo, first, left, diag, part)
+
+    def _best_of(self, scores: Array) -> tuple[Array, Array]:
+        places = top_columns(scores, self.n_components)
+        return scores[places], self.start + places

@@ -20,6 +20,9 @@ STRIP_BYTES = 32 * MIB
 FIXED_BYTES = 160 * MIB
 """What compiling the kernels and the libraries take; `tests/test_memory.py` holds it."""
 
+TILE_WIDTH = 2048
+"""Columns of a tile of block steps: wide enough for BLAS, few enough to stay in the cache."""
+
 PAGE = 4096
 
 
@@ -49,7 +52,9 @@ class Plan:
         The working store; 0 in memory.
     row_move, column_move : int
         Read and written again by a transform that rotates rows (``j < n``), and by one that only
-        rotates columns, beside what is in memory.
+        rotates columns, beside what is in memory. Of block steps: both together, and 0.
+    algorithm : {"coordinate", "block"}
+        What a transform is.
     """
 
     memory_limit: int
@@ -62,16 +67,22 @@ class Plan:
     disk: int
     row_move: int
     column_move: int
+    algorithm: str = "coordinate"
 
     def describe(self) -> str:
         """One line for people."""
+        moves = (
+            f"{format_bytes(self.row_move)} a block step"
+            if self.algorithm == "block"
+            else f"{format_bytes(self.row_move)} a row move, {format_bytes(self.column_move)} a "
+            "column move"
+        )
         where = "in memory" if self.in_memory else f"on disk ({format_bytes(self.disk)})"
         return (
             f"working matrix {where} in {self.n_chunks} chunk(s) of {self.chunk_width} samples; "
             f"peak memory {format_bytes(self.peak_memory)} of {format_bytes(self.memory_limit)}; "
             f"first rows {'held in memory' if self.in_memory or self.hold_rows else 'on disk'}; "
-            f"{format_bytes(self.row_move)} a row move, {format_bytes(self.column_move)} a column "
-            "move"
+            f"{moves}"
         )
 
 
@@ -88,6 +99,7 @@ def make_plan(
     place: str,
     width: int | None = None,
     counts_fill: bool = False,
+    algorithm: str = "coordinate",
 ) -> Plan:
     """Plan a fit, or refuse it with the figures.
 
@@ -108,14 +120,21 @@ def make_plan(
         Chunk width of a working store that is given.
     counts_fill : bool
         Whether supports are kept during the fit.
+    algorithm : {"coordinate", "block"}
     """
     n, n_total, p, m = n_features, n_samples, n_components, n_transforms
     column = n * itemsize
-    state = p * n * (2 * itemsize + 8) + p * (n_total // 1024 + 1) * 8 + 400 * m + 300 * n
+    is_block = algorithm == "block"
+    if is_block:
+        state = block_state(n, n_total, p, m, itemsize)
+        reach = p + p * m
+    else:
+        state = p * n * (2 * itemsize + 8) + p * (n_total // 1024 + 1) * 8 + 400 * m + 300 * n
+        reach = p + m
     if counts_fill:
         state += n * n // 4 + 24 * p * n
     # components and right vectors, built at the end: dense, pattern and sparse
-    result = 4 * 8 * p * (min(n, p + m) + min(n_total, p + m))
+    result = (8 if is_block else 4) * 8 * p * (min(n, reach) + min(n_total, reach))
     strip = strip_width(n, n_total, source_chunk, memory_limit)
     # one strip is cast and worked on while the next is read and decoded
     cast = itemsize if itemsize > source_itemsize else 0
@@ -136,7 +155,12 @@ def make_plan(
         )
     width = n_total if in_memory else width or chunk_width(n, n_total, itemsize)
     n_chunks = -(-n_total // width)
-    moved = 1 if hold_rows else 2
+    row_move = 0 if in_memory else (1 if hold_rows else 2) * n_total * itemsize
+    column_move = 0 if in_memory else (n - p if hold_rows else n) * PAGE
+    if is_block:  # 2p rows; a page for each entry of p columns, or all there are
+        rows_moved = (1 if hold_rows else 2) * p * n_total * itemsize
+        row_move = 0 if in_memory else rows_moved + min(p * column_move, matrix)
+        column_move = 0
     return Plan(
         memory_limit=memory_limit,
         in_memory=in_memory,
@@ -146,9 +170,21 @@ def make_plan(
         hold_rows=hold_rows,
         peak_memory=peak,
         disk=0 if in_memory or place == "given" else column * width * n_chunks,
-        row_move=0 if in_memory else moved * n_total * itemsize,
-        column_move=0 if in_memory else (n - p if hold_rows else n) * PAGE,
+        row_move=row_move,
+        column_move=column_move,
+        algorithm=algorithm,
     )
+
+
+def block_state(n: int, n_total: int, p: int, m: int, itemsize: int) -> int:
+    """Memory of a run of `m` block steps beside the working matrix.
+
+    The log, and a copy of it on its way to the disk; the columns of a step, as read, joined,
+    rotated and rounded; two tiles of its rows; scores of all columns, and what ranks them; the SVD.
+    """
+    w = min(2 * p, max(n, n_total))
+    log, panels, tiles = 2 * m * 2 * 8 * w * w, 6 * 8 * n * w, 2 * w * TILE_WIDTH * itemsize
+    return log + panels + tiles + 40 * n_total + 10 * 8 * w * w + 300 * n
 
 
 def make_gram_plan(
@@ -159,6 +195,7 @@ def make_gram_plan(
     source_chunk: int,
     source_itemsize: int,
     memory_limit: int,
+    n_block_steps: int = 0,
 ) -> Plan:
     """Plan a fit of ``X X^T``, or refuse it with the figures; arguments as of `make_plan`."""
     n, p = n_features, n_components
@@ -167,6 +204,8 @@ def make_gram_plan(
     strips = n * strip * (8 + 3 * source_itemsize) + STRIP_BYTES
     # the matrix, and the copy that the transforms rotate; supports and scores; the components
     state = n * n // 8 + 8 * p * n * 6 + 300 * n
+    if n_block_steps:
+        state += block_state(n, n, p, n_block_steps, 8)
     peak = FIXED_BYTES + 2 * matrix + max(strips, state)
     if peak > memory_limit:
         raise ResourceError(
@@ -175,7 +214,8 @@ def make_gram_plan(
             "raise it, "
             "or leave reduction out to rewrite X in place"
         )
-    return Plan(memory_limit, True, n, 1, strip, False, peak, 0, 0, 0)
+    algorithm = "block" if n_block_steps else "coordinate"
+    return Plan(memory_limit, True, n, 1, strip, False, peak, 0, 0, 0, algorithm)
 
 
 def _remedy(in_memory: bool, reads_wide: bool) -> str:

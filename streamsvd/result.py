@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from streamsvd.blocklog import BlockLog, Log, new_log
 from streamsvd.errors import OptionError, SourceError
 from streamsvd.gram import gram_matrix
 from streamsvd.ingest import Preprocessing, StripReader
@@ -26,7 +27,6 @@ from streamsvd.store import (
     write_group,
 )
 from streamsvd.system import n_cpus
-from streamsvd.transforms import TransformLog
 
 FORMAT, VERSION = "streamsvd-result", 1
 
@@ -53,8 +53,9 @@ class SVDResult:
 
     Attributes
     ----------
-    log : TransformLog
-        Pairs and 2x2 factors of all transforms of the fit.
+    log : TransformLog or BlockLog
+        Pairs and 2x2 factors of all transforms of the fit, or indices and factors of its block
+        steps (``algorithm="block"``), which count as transforms.
     n_transforms : int
         How many of them this result uses, see `at`.
     n_samples : int
@@ -82,7 +83,7 @@ class SVDResult:
         `path_components` keeps the others.
     """
 
-    log: TransformLog
+    log: Log
     n_transforms: int
     n_samples: int
     initial_diagonal: Array
@@ -212,6 +213,8 @@ class SVDResult:
 
         After a pivot, row r is feature ``log.order[r]``.
         """
+        if isinstance(self.log, BlockLog):
+            raise OptionError("block steps have no pairs: see log.indices")
         return self.log.pairs[: self.n_transforms]
 
     @property
@@ -505,10 +508,7 @@ class SVDResult:
         """
         k = self.n_transforms
         arrays = {
-            "log/pairs": self.log.pairs,
-            "log/left": self.log.left[: len(self.log)],
-            "log/right": self.log.right[: len(self.log)],
-            "log/values": self.log.values,
+            **{f"log/{name}": array for name, array in self.log.arrays().items()},
             "log/order": self.log.order,
             "initial_diagonal": self.initial_diagonal,
             "final_energies": self.final_energies,
@@ -562,9 +562,10 @@ class SVDResult:
     def _from_group(cls, arrays: dict[str, Array], attributes: dict[str, Any]) -> "SVDResult":
         p, n, n_samples = (attributes[key] for key in ("n_components", "n_features", "n_samples"))
         is_reduced = attributes["settings"]["reduction"] == "gram"
-        log = TransformLog(p, n, n if is_reduced else n_samples)
+        algorithm = attributes["settings"].get("algorithm", "coordinate")
+        log = new_log(algorithm, p, n, n if is_reduced else n_samples)
         log.order = arrays["log/order"]
-        log.extend(*(arrays[f"log/{k}"] for k in ("pairs", "left", "right", "values")))
+        log.extend(*(arrays[f"log/{k}"] for k in log.NAMES))
         refined = None
         if "refined/energies" in arrays:
             parts = tuple(arrays[f"refined/rows/{key}"] for key in ("data", "indices", "indptr"))

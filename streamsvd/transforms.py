@@ -32,6 +32,8 @@ class TransformLog:
         which costs no fill.
     """
 
+    NAMES = ("pairs", "left", "right", "values")
+
     def __init__(self, n_components: int, n_features: int, n_samples: int) -> None:
         self.n_components, self.n_features = n_components, n_features
         self.n_samples = n_samples
@@ -60,6 +62,11 @@ class TransformLog:
                 np.concatenate([array, np.zeros((more, *array.shape[1:]), dtype=array.dtype)])
                 for array in (self._pairs, self._values, self.left, self.right)
             )
+
+    def arrays(self, first: int = 0, last: int | None = None) -> dict[str, Array]:
+        """Transforms first..last-1 as the arrays that `extend` takes, by `NAMES`."""
+        part = slice(first, self._size if last is None else last)
+        return {name: getattr(self, name)[part] for name in self.NAMES}
 
     @property
     def pairs(self) -> Array:
@@ -128,9 +135,7 @@ class TransformLog:
         counts = np.zeros(len(rows), dtype=np.int64)
         for first in range(0, len(touched), SLICE):
             last = min(first + SLICE, len(touched))
-            support = np.zeros((len(touched), -(-(last - first) // 64)), dtype=np.uint64)
-            local = np.arange(last - first)
-            support[first + local, local // 64] = np.uint64(1) << (local % 64).astype(np.uint64)
+            support = identity_bits(len(touched), first, last)
             count_supports(support, rows, factors, p, counts)
         return np.concatenate([[p], counts])[np.cumsum(acts)]
 
@@ -146,9 +151,7 @@ class TransformLog:
         factors = factors[:k][acts]
         panel = np.eye(len(touched), p)
         multiply_back(panel, rows, factors)
-        bits = np.zeros((len(touched), -(-p // 64)), dtype=np.uint64)
-        local = np.arange(p)
-        bits[local, local // 64] = np.uint64(1) << (local % 64).astype(np.uint64)
+        bits = identity_bits(len(touched), 0, p)
         support_back(bits, rows, factors)
         as_bytes = bits.astype("<u8", copy=False).view(np.uint8)
         mask = np.unpackbits(as_bytes, axis=1, count=p, bitorder="little").T
@@ -163,3 +166,11 @@ class TransformLog:
             np.concatenate([np.arange(p), pairs.ravel()]), return_inverse=True
         )
         return touched, place[p:].reshape(-1, 2)
+
+
+def identity_bits(size: int, first: int, last: int) -> Array:
+    """Columns first..last-1 of the identity, as bit sets: (size, words) uint64."""
+    bits = np.zeros((size, -(-(last - first) // 64)), dtype=np.uint64)
+    local = np.arange(last - first)
+    bits[first + local, local // 64] = np.uint64(1) << (local % 64).astype(np.uint64)
+    return bits

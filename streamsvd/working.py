@@ -249,3 +249,10 @@ class PagePrefetch:
         for i in self._rows:
             byte = i * self._row_bytes + offset
             mapped.madvise(mmap.MADV_WILLNEED, byte - byte % PAGE, PAGE)
+
+    def rows(self, b: int, rows: Array) -> None:
+        """The given rows of block `b`."""
+        for i in rows[rows >= self._rows.start].tolist():
+            first = i * self._row_bytes
+            start = first - first % PAGE
+            self._maps[b].madvise(mmap.MADV_WILLNEED, start, first + self._row_bytes - start)

@@ -1,0 +1,228 @@
+"""The log of block steps: `streamsvd.transforms.TransformLog` for factors on 2p indices.
+
+A block step mixes many columns of `U` at once: ``U[:, rows] <- U[:, rows] G``. Each new column gets
+the union of the supports of the old ones, but of those only that its factors are not exactly zero
+for, as with pairs; the fill is counted from these unions, never from the values.
+"""
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from threadpoolctl import threadpool_limits
+
+from streamsvd.jit import jit
+from streamsvd.kernels import Array
+from streamsvd.sweeps import popcount
+from streamsvd.transforms import SLICE, TransformLog, identity_bits
+
+
+class BlockLog:
+    """The block steps ``U = G_1 G_2 ... G_m``, ``V = H_1 H_2 ... H_m``, in order.
+
+    Parameters
+    ----------
+    n_components, n_features, n_samples : int
+        `p`, `n`, `N`.
+
+    Notes
+    -----
+    ``64 p^2`` bytes a step: 640 KB for 100 components.
+
+    Attributes
+    ----------
+    order : (n,) int array
+        As of `TransformLog`.
+    """
+
+    NAMES = ("indices", "left", "right", "values")
+
+    def __init__(self, n_components: int, n_features: int, n_samples: int) -> None:
+        self.n_components, self.n_features = n_components, n_features
+        self.n_samples = n_samples
+        self.order: Array = np.arange(n_features)
+        self._steps: list[tuple[Array, Array, Array, Array]] = []
+
+    @property
+    def width(self) -> int:
+        """Indices of a step: ``2 p``, or as many as there are."""
+        return min(2 * self.n_components, max(self.n_features, self.n_samples))
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def extend(self, indices: Array, left: Array, right: Array, values: Array) -> None:
+        """Add steps that were logged elsewhere."""
+        self._steps += zip(indices, left, right, values, strict=True)
+
+    def append(self, indices: Array, g: Array, h: Array, values: Array) -> None:
+        """Log a step: its indices, ascending, its factors, the first `p` diagonal entries after it.
+
+        `g` (r, r) is for the indices below `n`, `h` (c, c) for those below `N`; what is missing to
+        the width of a step is kept as an identity.
+        """
+        left, right = np.eye(self.width), np.eye(self.width)
+        left[: len(g), : len(g)], right[: len(h), : len(h)] = g, h
+        self._steps.append((indices, left, right, np.array(values, dtype=np.float64)))
+
+    def arrays(self, first: int = 0, last: int | None = None) -> dict[str, Array]:
+        """Steps first..last-1 as the arrays that `extend` takes."""
+        m, p, w = len(self._steps[first:last]), self.n_components, self.width
+        shapes = ((m, w), (m, w, w), (m, w, w), (m, p))
+        found: dict[str, Array] = {}
+        for k, (name, shape) in enumerate(zip(self.NAMES, shapes, strict=True)):
+            found[name] = np.empty(shape, dtype=np.float64 if k else np.int64)
+            for row, step in zip(found[name], self._steps[first:last], strict=True):
+                row[...] = step[k]
+        return found
+
+    def step(self, k: int) -> tuple[Array, Array, Array]:
+        """Indices and factors G (of those below `n`), H (of those below `N`) of step `k`."""
+        indices, left, right, _ = self._steps[k]
+        r, c = np.searchsorted(indices, [self.n_features, self.n_samples])
+        return indices, left[:r, :r], right[:c, :c]
+
+    @property
+    def indices(self) -> Array:
+        """(m, 2p) int64, the indices of each step, ascending; the first `p` among them."""
+        return self.arrays()["indices"]
+
+    @property
+    def left(self) -> Array:
+        """(m, 2p, 2p), a copy of the factors G."""
+        return self.arrays()["left"]
+
+    @property
+    def right(self) -> Array:
+        """(m, 2p, 2p), a copy of the factors H."""
+        return self.arrays()["right"]
+
+    @property
+    def values(self) -> Array:
+        """(m, p), the first `p` diagonal entries of the working matrix after each step."""
+        return self.arrays()["values"]
+
+    def components(self, k: int) -> sparse.csr_array:
+        """First `p` columns of U after `k` steps, as the rows of a (p, n) matrix."""
+        rows = self._leading(0, self.n_features, k)
+        columns = self.order[rows.indices]
+        permuted = sparse.csr_array((rows.data, columns, rows.indptr), shape=rows.shape)
+        permuted.sort_indices()
+        return permuted
+
+    def right_vectors(self, k: int) -> sparse.csr_array:
+        """First `p` columns of V after `k` steps, as the rows of a (p, N) matrix."""
+        return self._leading(1, self.n_samples, k)
+
+    def diagonal(self, start: Array, k: int) -> Array:
+        """First `p` diagonal entries after `k` steps, from those at the start; (p,)."""
+        return np.array(self._steps[k - 1][3] if k else start, dtype=np.float64)
+
+    def trace(self, start: Array, k: int) -> Array:
+        """Sum of the first `p` diagonal entries after each of `k` steps; (k,)."""
+        return np.array([step[3].sum() for step in self._steps[:k]])
+
+    def n_nonzeros(self, k: int) -> Array:
+        """Nonzeros of the components after each of `k` steps, from the supports; (k,).
+
+        Cost: ``4 k p^2 * touched / 64`` word operations, and ``512 * touched`` bytes, `touched` the
+        features in play.
+        """
+        touched, rows = self._touched(0, self.n_features, k)
+        counts = np.zeros(k, dtype=np.int64)
+        for first in range(0, len(touched), SLICE):
+            last = min(first + SLICE, len(touched))
+            support = identity_bits(len(touched), first, last)
+            for m in range(k):
+                mix_supports(support, rows[m], self.step(m)[1])
+                counts[m] += popcount(support[: self.n_components].ravel())
+        return counts
+
+    @threadpool_limits.wrap(limits=1, user_api="blas")  # same bits
+    def _leading(self, side: int, size: int, k: int) -> Any:
+        """First `p` columns of the product of `k` factors of one side, with their structure.
+
+        Entries are stored where the supports say so. From the last step to the first, so that only
+        `p` columns are ever formed. Memory: ``p`` numbers for each index in play.
+        """
+        p = self.n_components
+        touched, rows = self._touched(side, size, k)
+        panel, bits = np.eye(len(touched), p), identity_bits(len(touched), 0, p)
+        for m in range(k - 1, -1, -1):
+            factor = self.step(m)[1 + side]
+            panel[rows[m]] = factor @ panel[rows[m]]
+            mix_supports(bits, rows[m], factor.T)
+        as_bytes = bits.astype("<u8", copy=False).view(np.uint8)
+        mask = np.unpackbits(as_bytes, axis=1, count=p, bitorder="little").T
+        component, row = np.nonzero(mask)
+        indptr = np.concatenate([[0], np.cumsum(mask.sum(axis=1, dtype=np.int64))])
+        return sparse.csr_array((panel[row, component], touched[row], indptr), shape=(p, size))
+
+    def _touched(self, side: int, size: int, k: int) -> tuple[Array, list[Array]]:
+        """Indices in play, ascending (the first `p` among them), and each step's in terms of them.
+
+        Of those below `size` alone.
+        """
+        held = [step[0][step[0] < size] for step in self._steps[:k]]
+        touched = np.unique(np.concatenate([np.arange(self.n_components), *held]))
+        return touched, [np.searchsorted(touched, indices) for indices in held]
+
+
+Log = TransformLog | BlockLog
+
+
+def new_log(algorithm: str, n_components: int, n_features: int, n_samples: int) -> Log:
+    """An empty log of `algorithm`."""
+    kind = BlockLog if algorithm == "block" else TransformLog
+    return kind(n_components, n_features, n_samples)
+
+
+class BlockSupports:
+    """Nonzeros of the components during a fit with a budget.
+
+    Parameters
+    ----------
+    n_components, n_features : int
+        `p`, `n`.
+    max_nonzeros : int
+        The budget.
+
+    Notes
+    -----
+    Memory: ``n^2 / 8`` bytes.
+    """
+
+    def __init__(self, n_components: int, n_features: int, max_nonzeros: int) -> None:
+        self.n_components, self.max_nonzeros = n_components, max_nonzeros
+        self._bits = identity_bits(n_features, 0, n_features)
+
+    def take_in(self, rows: Array, g: Array) -> bool:
+        """Take in a step, unless it would pass the budget; whether it was taken in."""
+        mixed = self._bits[rows]
+        mix_supports(mixed, np.arange(len(rows)), g)
+        if popcount(mixed[: self.n_components].ravel()) > self.max_nonzeros:
+            return False
+        self._bits[rows] = mixed
+        return True
+
+    def replay(self, log: BlockLog) -> None:
+        """Take in the steps that were made before."""
+        for k in range(len(log)):
+            indices, g, _ = log.step(k)
+            self.take_in(indices[: len(g)], g)
+
+
+@jit
+def mix_supports(support: Array, rows: Array, factor: Array) -> None:
+    """Give ``rows[b]`` of `support` the union of the ``rows[a]`` for which ``factor[a, b] != 0``.
+
+    `support` (any, words) are bit sets, uint64.
+    """
+    before = support[rows]
+    for b in range(rows.shape[0]):
+        row = support[rows[b]]
+        row[:] = 0
+        for a in range(rows.shape[0]):
+            if factor[a, b] != 0.0:
+                for w in range(row.shape[0]):
+                    row[w] |= before[a, w]
