@@ -12,8 +12,9 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import streamsvd
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
-sys.path.extend(str(EXAMPLES / part) for part in ("", "benchmarks", "paper"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "paper"))
 
 import claims
 import elastic_net
@@ -362,3 +363,31 @@ def test_the_command_runs_whole(tmp_path, capsys):
     (tmp_path / "tables.md").unlink()
     run.main(["--tiny", "--redraw", "--out", str(tmp_path)])
     assert (tmp_path / "tables.md").read_text() == text
+
+
+@pytest.mark.slow
+def test_a_stopped_run_goes_on(tmp_path, monkeypatch):
+    """With what it has, and to the same values as a run that was not stopped."""
+    arguments = ["--tiny", "--parts", "figure2", "--out", str(tmp_path)]
+    drawn = figure2.Split.draw
+
+    def stop(task, number, *rest):
+        if number == 1:
+            raise KeyboardInterrupt
+        return drawn(task, number, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(figure2.Split, "draw", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run.main(arguments)
+    before = tables.read_csv(tmp_path / "knn.csv", figure2.KnnRow)
+    assert {row.split for row in before} == {0}
+    run.main([*arguments, "--resume"])
+    after = tables.read_csv(tmp_path / "knn.csv", figure2.KnnRow)
+    np.testing.assert_equal(after[: len(before)], before)
+    assert {row.split for row in after} == {0, 1}
+    assert list(json.loads((tmp_path / "settings.json").read_text())["seconds"]) == [
+        "figure 2, digits, split 0",
+        "figure 2, digits, split 1",
+        "total",
+    ]

@@ -69,8 +69,11 @@ def _accuracy_panel(ax: Any, rows: list[AccuracyRow], lines: dict[str, Any]) -> 
             free = style | {"linestyle": "--", "linewidth": 1.3, "markerfacecolor": "white"}
             (line,) = ax.plot(steps, [100 * row.accuracy_free for row in own], **free)
             lines[method if is_reduced else f"{method}, best V"] = line
-    _powers(ax, max(row.steps for row in rows))
-    ax.set_ylim(0, 102)
+    _powers(ax, [row.steps for row in rows])
+    ax.set_yscale("log")
+    ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
+    ax.set(ylim=(0.09, 115), yticks=ticks, yticklabels=[f"{tick:g}" for tick in ticks])
+    ax.tick_params(axis="y", which="minor", left=False)
     _tidy(ax)
 
 
@@ -99,7 +102,6 @@ def draw_figure_2(path: Path, rows: list[KnnRow]) -> None:
 
 
 def _transforms_panel(ax: Any, means: list[KnnMean], lines: dict[str, Any]) -> None:
-    last = max(mean.transforms or 1 for mean in means)
     for method in ("full PCA", "sparse JL, s = 10"):
         for mean in means:
             if mean.method == method:
@@ -124,7 +126,7 @@ def _transforms_panel(ax: Any, means: list[KnnMean], lines: dict[str, Any]) -> N
                     fontsize=8,
                     color=STYLES[method]["color"],
                 )
-    _powers(ax, last)
+    _powers(ax, [mean.transforms for mean in means if mean.transforms is not None])
     _zoom(ax, means)
     ax.set_xlabel("number of transforms (fill written at the points)")
     _tidy(ax)
@@ -160,7 +162,7 @@ def _fill_panel(ax: Any, means: list[KnnMean], lines: dict[str, Any]) -> None:
     ax.set(xticks=ticks, xticklabels=[f"{t:g}" for t in ticks], xlim=(0.8 * low, 115))
     ax.minorticks_off()
     ax.axvline(1, color="0.6", linewidth=0.8, linestyle=(0, (4, 3)))
-    _zoom(ax, means)
+    _zoom(ax, means, depth=9.0)
     ax.set_xlabel("fill, % of all entries that are not zero")
     _tidy(ax)
 
@@ -186,7 +188,7 @@ def draw_times(path: Path, rows: list[KnnRow]) -> None:
             (lines["reported in the paper"],) = ax.plot(
                 last, REPORTED_SECONDS[name], "*", color="black", markersize=13, linestyle="none"
             )
-        _powers(ax, last, room=2**5)
+        _powers(ax, [m.transforms for m in own if m.transforms is not None], room=2**5)
         ax.set_xlabel("number of transforms")
         ax.set_title(TITLES.get(name, name), loc="left", fontweight="bold")
         _tidy(ax)
@@ -196,15 +198,21 @@ def draw_times(path: Path, rows: list[KnnRow]) -> None:
 
 
 def _times_of_others(ax: Any, means: list[KnnMean], last: int) -> None:
-    """Level lines with names at the right, moved apart where they would overlap."""
-    others = sorted((m for m in means if m.transforms is None), key=lambda m: m.seconds)
+    """Level lines with names at the right, moved apart where they would overlap.
+
+    Without sparse JL, which draws numbers and fits nothing.
+    """
+    others = [m for m in means if m.transforms is None and not m.method.startswith("sparse JL")]
+    first = min(mean.transforms for mean in means if mean.transforms is not None)
     height = 0.0
-    for mean in others:
-        style = STYLES[mean.method]
-        ax.axhline(mean.seconds, color=style["color"], linewidth=0.9, linestyle=":")
-        height = max(mean.seconds, 1.45 * height)
+    for mean in sorted(others, key=lambda mean: mean.seconds):
+        style = {"color": STYLES[mean.method]["color"], "linewidth": 1.0, "linestyle": ":"}
+        ax.plot([first, last], [mean.seconds, mean.seconds], **style)
+        height = max(mean.seconds, 1.4 * height)
+        ax.plot([last, 1.7 * last], [mean.seconds, height], **style)
         share = "" if mean.target_fill is None else f", {100 * mean.target_fill:g} %"
-        ax.text(1.5 * last, height, mean.method + share, fontsize=8, color=style["color"])
+        label = mean.method + share
+        ax.text(1.8 * last, height, label, fontsize=8, color=style["color"], va="center")
 
 
 # ------------------------------------------------------------------------------------- parts
@@ -218,20 +226,22 @@ def _short(value: float) -> str:
     return f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 10 else f"{value:.0f}"
 
 
-def _powers(ax: Any, last: int, room: float = 1.25) -> None:
+def _powers(ax: Any, steps: list[int], room: float = 1.25) -> None:
     """A logarithmic axis with powers of two as ticks."""
-    ticks = [2**k for k in range(0, int(np.log2(last)) + 1, 2 if last > 64 else 1)]
+    first, last = (int(np.log2(k)) for k in (min(steps), max(steps)))
+    exponents = range(first, last + 1, 2 if last - first > 8 else 1)
     ax.set_xscale("log", base=2)
-    ax.set(xticks=ticks, xticklabels=[f"$2^{{{k.bit_length() - 1}}}$" for k in ticks])
+    ax.set(xticks=[2**e for e in exponents], xticklabels=[f"$2^{{{e}}}$" for e in exponents])
     ax.minorticks_off()
-    ax.set_xlim(0.9 * min(ticks), room * last)
+    ax.set_xlim(0.85 * min(steps), room * max(steps))
 
 
-def _zoom(ax: Any, means: list[KnnMean]) -> None:
-    """From a little below the lowest accuracy to a little above the highest."""
+def _zoom(ax: Any, means: list[KnnMean], depth: float = 100.0) -> None:
+    """From a little below the lowest accuracy, or `depth` below the highest, to just above that."""
     values = [100 * mean.accuracy for mean in means]
-    margin = 0.08 * (max(values) - min(values)) + 0.2
-    ax.set_ylim(min(values) - margin, min(100.5, max(values) + margin))
+    low = max(min(values), max(values) - depth)
+    margin = 0.07 * (max(values) - low) + 0.2
+    ax.set_ylim(low - margin, min(100.5, max(values) + margin))
 
 
 def _tidy(ax: Any) -> None:

@@ -1,6 +1,5 @@
 """Figure 1 of the paper: accuracy against the number of transforms, and of blocks."""
 
-import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +24,9 @@ PATHS: dict[str, dict[str, Any]] = {
     },
 }
 """Options of each method: the paper's three, then what this package adds."""
+
+IN_PLACE = [method for method, options in PATHS.items() if "reduction" not in options]
+"""Those that are run in blocks as well."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,7 @@ def figure_1(
             for seed in _seeds(method, seeds)
         ]
         yield from _points(name, "transforms", method, paths, spectrum, grid(transforms))
-    if "algorithm" not in inspect.signature(sparse_svd).parameters:
-        return  # blocks are to come
-    for method in list(PATHS)[:4]:
+    for method in IN_PLACE:
         paths = [
             block_path(x, p, blocks, **PATHS[method], **seed) for seed in _seeds(method, seeds)
         ]
@@ -113,23 +113,23 @@ def _points(
     spectrum: Spectrum,
     steps: list[int],
 ) -> Iterator[AccuracyRow]:
+    histories = [path.history for path in paths]
     for k in steps:
-        points = [path.at(min(k, path.n_transforms)) for path in paths]
-        free = [spectrum.accuracy_free(point) for point in points]
+        free, measured, fill = [], [], []
+        for path, history in zip(paths, histories, strict=True):
+            made = min(k, path.n_transforms)
+            free.append(spectrum.accuracy_free(path.at(made)))
+            # with its signs, as the algorithm has it: small diagonal entries may be negative
+            trace = np.nan if path.is_reduced else history.trace[made - 1]
+            measured.append(trace / spectrum.values.sum())
+            fill.append(history.fill[made - 1])
         yield AccuracyRow(
             data=name,
             unit=unit,
             method=method,
             runs=len(paths),
             steps=k,
-            accuracy=float(np.mean([_accuracy(point, spectrum) for point in points])),
+            accuracy=float(np.mean(measured)),
             accuracy_free=float(np.mean(free)),
-            fill=float(np.mean([point.fill for point in points])),
+            fill=float(np.mean(fill)),
         )
-
-
-def _accuracy(point: SVDResult, spectrum: Spectrum) -> float:
-    """From the trace with its signs, as the algorithm has it: small diagonals may be negative."""
-    if point.is_reduced:
-        return np.nan
-    return float(point.history.trace[-1] / spectrum.values.sum())

@@ -164,12 +164,13 @@ def line(split: Split, effort: Effort, method: str) -> Iterator[KnnRow]:
         options = {"n_transforms": k, "n_threads": 1, "progress": False} | PATHS[method]
         return timed(sparse_svd, split.x_train, split.task.n_components, **options)
 
-    path, seconds = run(effort.transforms[-1])
+    *earlier, last = effort.transforms
+    path, last_seconds = run(last)
+    is_timed = split.number == 0
+    seconds = {k: run(k)[1] for k in earlier if is_timed} | {last: last_seconds}
     for k in effort.transforms:
-        if k != effort.transforms[-1]:
-            seconds = run(k)[1] if split.number == 0 else np.nan
         point = path.at(min(k, path.n_transforms))
-        yield split.row(method, point.components, seconds, transforms=k)
+        yield split.row(method, point.components, seconds.get(k, np.nan), transforms=k)
 
 
 def refined(split: Split, effort: Effort) -> Iterator[KnnRow]:

@@ -5,8 +5,8 @@
 C. Rusu, "An iterative coordinate descent algorithm to compute sparse low-rank approximations",
 IEEE Signal Processing Letters, 2021. Writes ``figure1.png``, ``figure2.png``, ``times.png``,
 ``accuracy.csv``, ``knn.csv``, ``tables.md`` and ``settings.json``, anew after each part, so that
-a run that is stopped leaves what it has. ``--quick`` takes minutes, the full run hours,
-``--tiny`` seconds (scikit-learn's digits, no download).
+a run that is stopped leaves what it has, and goes on with ``--resume``. ``--quick`` takes minutes,
+the full run hours, ``--tiny`` seconds (scikit-learn's digits, no download).
 
 --data is a folder of .npz files; without it the data come from OpenML. See README.md for what was
 measured.
@@ -64,22 +64,22 @@ PRESETS = {
     "quick": Settings(
         FOUR,
         15,
-        2**11,
-        2**5,
+        2**13,
+        2**6,
         2,
         {
             "mnist": Effort(1, 1, POWERS, (0.01, 0.05), (), 10, max_test=2000),
-            "usps": Effort(3, 1, POWERS, (0.01, 0.05), (0.01,), 50),
+            "usps": Effort(2, 1, POWERS, (0.01, 0.05), (0.01,), 50),
         },
     ),
     "full": Settings(
         FOUR,
         15,
-        2**13,
+        2**16,
         2**7,
-        10,
+        5,
         {
-            "usps": Effort(10, 10, POWERS, (0.01, 0.02, 0.05, 0.1), (0.01, 0.05), 200),
+            "usps": Effort(10, 3, POWERS, (0.01, 0.02, 0.05, 0.1), (0.01, 0.05), 200),
             "mnist": Effort(10, 1, POWERS, (0.005, 0.01, 0.02, 0.05), (0.01,), 50),
         },
     ),
@@ -117,8 +117,17 @@ class Report:
             charts.draw_figure_2(self.out / "figure2.png", self.knn)
             charts.draw_times(self.out / "times.png", self.knn)
 
+    def read(self) -> None:
+        """Take up what `write` wrote."""
+        self.accuracy = read_csv(self.out / "accuracy.csv", AccuracyRow)
+        self.knn = read_csv(self.out / "knn.csv", KnnRow)
+        self.seconds = json.loads((self.out / "settings.json").read_text())["seconds"]
+        self.seconds.pop("total")
+
     def add(self, part: str, to: list[Any], rows: Iterable[Any]) -> None:
-        """Run a part, keep its rows and its time, and write."""
+        """Run a part that was not run yet, keep its rows and its time, and write."""
+        if part in self.seconds:
+            return
         start = time.perf_counter()
         to.extend(rows)
         self.seconds[part] = round(time.perf_counter() - start, 1)
@@ -182,13 +191,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     size.add_argument("--quick", action="store_const", const="quick", dest="preset")
     size.add_argument("--tiny", action="store_const", const="tiny", dest="preset")
     parser.add_argument("--parts", nargs="+", default=["figure1", "figure2"])
+    parser.add_argument("--resume", action="store_true", help="leave out parts that are there")
     parser.add_argument("--redraw", action="store_true", help="figures and tables from the CSVs")
     args = parser.parse_args(arguments)
     preset = args.preset or "full"
     report = Report(args.out, preset, PRESETS[preset])
+    if args.redraw or args.resume:
+        report.read()
     if args.redraw:
-        report.accuracy = read_csv(args.out / "accuracy.csv", AccuracyRow)
-        report.knn = read_csv(args.out / "knn.csv", KnnRow)
         report.draw()
         return
     run(report, args.data, args.parts)
