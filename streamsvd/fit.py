@@ -118,7 +118,7 @@ def plan_fit(source: Source, options: Options) -> Plan:
         place=place,
         width=width,
         counts_fill=bool(options.fill_penalty) or options.budget(source.n_features) is not None,
-        algorithm=options.algorithm,
+        is_block=options.algorithm == "block",
     )
 
 

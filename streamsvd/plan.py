@@ -53,8 +53,8 @@ class Plan:
     row_move, column_move : int
         Read and written again by a transform that rotates rows (``j < n``), and by one that only
         rotates columns, beside what is in memory. Of block steps: both together, and 0.
-    algorithm : {"coordinate", "block"}
-        What a transform is.
+    is_block : bool
+        Whether transforms are block steps.
     """
 
     memory_limit: int
@@ -67,13 +67,13 @@ class Plan:
     disk: int
     row_move: int
     column_move: int
-    algorithm: str = "coordinate"
+    is_block: bool = False
 
     def describe(self) -> str:
         """One line for people."""
         moves = (
             f"{format_bytes(self.row_move)} a block step"
-            if self.algorithm == "block"
+            if self.is_block
             else f"{format_bytes(self.row_move)} a row move, {format_bytes(self.column_move)} a "
             "column move"
         )
@@ -99,7 +99,7 @@ def make_plan(
     place: str,
     width: int | None = None,
     counts_fill: bool = False,
-    algorithm: str = "coordinate",
+    is_block: bool = False,
 ) -> Plan:
     """Plan a fit, or refuse it with the figures.
 
@@ -120,11 +120,11 @@ def make_plan(
         Chunk width of a working store that is given.
     counts_fill : bool
         Whether supports are kept during the fit.
-    algorithm : {"coordinate", "block"}
+    is_block : bool
+        Whether transforms are block steps.
     """
     n, n_total, p, m = n_features, n_samples, n_components, n_transforms
     column = n * itemsize
-    is_block = algorithm == "block"
     if is_block:
         state = block_state(n, n_total, p, m, itemsize)
         reach = p + p * m
@@ -172,7 +172,7 @@ def make_plan(
         disk=0 if in_memory or place == "given" else column * width * n_chunks,
         row_move=row_move,
         column_move=column_move,
-        algorithm=algorithm,
+        is_block=is_block,
     )
 
 
@@ -214,8 +214,7 @@ def make_gram_plan(
             "raise it, "
             "or leave reduction out to rewrite X in place"
         )
-    algorithm = "block" if n_block_steps else "coordinate"
-    return Plan(memory_limit, True, n, 1, strip, False, peak, 0, 0, 0, algorithm)
+    return Plan(memory_limit, True, n, 1, strip, False, peak, 0, 0, 0, n_block_steps > 0)
 
 
 def _remedy(in_memory: bool, reads_wide: bool) -> str:

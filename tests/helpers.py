@@ -95,10 +95,7 @@ def bits(result: SVDResult, *, path_only: bool = False) -> dict[str, tuple[str, 
     """
     k = result.n_transforms
     arrays = {
-        "pairs": result.pairs,
-        "left factors": result.log.left[:k],
-        "right factors": result.log.right[:k],
-        "values": result.log.values[:k],
+        **result.log.arrays(0, k),
         "initial diagonal": result.initial_diagonal,
         "total energy": np.float64(result.total_energy),
         "mean": result.mean,
@@ -110,7 +107,10 @@ def bits(result: SVDResult, *, path_only: bool = False) -> dict[str, tuple[str, 
     if not path_only:
         arrays["final energies"] = result.final_energies
         arrays["explained variance"] = result.explained_variance
-    for name, rows in (("components", result.components), ("right", result.right)):
+    matrices = {"components": result.components}
+    if not result.is_reduced:
+        matrices["right vectors"] = result.right
+    for name, rows in matrices.items():
         arrays[f"{name} data"] = rows.data
         arrays[f"{name} indices"] = rows.indices.astype(np.int64)
         arrays[f"{name} indptr"] = rows.indptr.astype(np.int64)

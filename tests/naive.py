@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
@@ -171,24 +172,46 @@ def _run(
     return Run(picked, np.array(trace), np.array(fill, dtype=np.int64), X, U, V, order)
 
 
-def block_step(X: Array, p: int, selection: str) -> tuple[Indices, Array, Array]:
-    """Choose the `2p` indices of a block step, sorted, and the full SVD factors `G`, `H`."""
-    n, N = X.shape
+def block_indices(X: Array, p: int, selection: str) -> Indices:
+    """Choose the `2p` indices of a block step, sorted."""
     best = scores(X, p, selection).max(axis=0)
     chosen = set(range(p)) | set(np.argsort(-best, kind="stable")[:p].tolist())
-    unused = [k for k in range(max(n, N)) if k not in chosen]
-    indices = np.array(sorted(chosen | set(unused[: 2 * p - len(chosen)])), dtype=np.int64)
-    G, _, Ht = np.linalg.svd(X[np.ix_(indices[indices < n], indices[indices < N])])
-    return indices, G, Ht.T
+    unused = [k for k in range(max(X.shape)) if k not in chosen]
+    return np.array(sorted(chosen | set(unused[: 2 * p - len(chosen)])), dtype=np.int64)
 
 
-def algorithm1_block(X: ArrayLike, p: int, steps: int, selection: str) -> BlockRun:
-    """Run the block form of Algorithm 1 (Remark 4) for `steps` steps."""
+def block_factors(X: Array, indices: Indices, symmetric: bool = False) -> tuple[Array, Array]:
+    """Compute full SVD factors `G`, `H` of a block; the null space as the author's code has it."""
+    n, N = X.shape
+    M = X[np.ix_(indices[indices < n], indices[indices < N])]
+    if symmetric:
+        G = np.linalg.eigh((M + M.T) / 2)[1][:, ::-1]
+        return G, G
+    missing = max(M.shape[1] - M.shape[0], 0)
+    G, _, Ht = scipy.linalg.svd(np.pad(M, ((0, missing), (0, 0))), lapack_driver="gesvd")
+    return G[: len(M), : len(M)], Ht.T
+
+
+def algorithm1_block(
+    X: ArrayLike,
+    p: int,
+    steps: int,
+    selection: str,
+    *,
+    indices: ArrayLike | None = None,
+    symmetric: bool = False,
+) -> BlockRun:
+    """Run the block form of Algorithm 1 (Remark 4) for `steps` steps, of full rank.
+
+    With `indices`, takes these in order, whatever the scores.
+    """
     X, U, V = _start(X)
     width = min(2 * p, max(X.shape))
     taken, trace = np.zeros((steps, width), dtype=np.int64), np.zeros(steps)
     for step in range(steps):
-        taken[step], G, H = block_step(X, p, selection)
+        given = block_indices(X, p, selection) if indices is None else np.asarray(indices)[step]
+        taken[step] = given
+        G, H = block_factors(X, taken[step], symmetric)
         _apply(X, U, V, taken[step].tolist(), G, H)
         trace[step] = _trace(X, p)
     return BlockRun(taken, trace, X, U, V)

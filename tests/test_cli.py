@@ -267,6 +267,7 @@ def test_help_names_every_option_and_default(command):
 def test_choices_are_those_of_the_api():
     fit = cli_options("fit")
     assert tuple(fit["selection"].type.choices) == options.SELECTIONS
+    assert tuple(fit["algorithm"].type.choices) == options.ALGORITHMS
     assert tuple(fit["dtype"].type.choices) == options.DTYPES
     assert (None, *fit["reduction"].type.choices) == options.REDUCTIONS
     for name in ("center", "normalize"):

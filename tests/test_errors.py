@@ -71,6 +71,8 @@ OPTIONS = [
     ("n_transforms", -1, ("at least 0", "got -1")),
     ("n_transforms", 10.0, ("integer", "got 10.0")),
     ("n_transforms", False, ("integer", "got False")),
+    ("algorithm", "blocks", ("'coordinate', 'block'", "got 'blocks'")),
+    ("algorithm", None, ("'coordinate', 'block'", "got None")),
     ("selection", "best", ("'nuclear', 'gain', 'kogbetliantz', 'random'", "got 'best'")),
     ("selection", 3, ("'nuclear'", "got 3")),
     ("sample_axis", 2, ("0, 1", "got 2")),
@@ -202,6 +204,7 @@ def test_overwrite_x_of_a_store_elsewhere() -> None:
         ({"overwrite_x": True, "workspace": "new"}, ("overwrite_x=True", "workspace=")),
         ({"resume": True}, ("resume=True", "workspace=")),
         ({"selection": "random", "workspace": "new"}, ('"random"', "random_state")),
+        ({"algorithm": "block", "fill_penalty": 0.5}, ("fill_penalty=0.5", '"coordinate"')),
     ],
 )
 def test_options_that_exclude_each_other(options: dict[str, Any], words: tuple[str, ...]) -> None:

@@ -26,6 +26,8 @@ class Golden:
     trace: np.ndarray
     left: np.ndarray
     result: SVDResult
+    block_indices: np.ndarray
+    block_trace: np.ndarray
 
 
 @pytest.fixture(scope="module", params=FILES)
@@ -42,7 +44,8 @@ def golden(request: pytest.FixtureRequest, shared: Path) -> Golden:
         X = file["X"]
     p = int(file["n_components"])
     result = sparse_svd(X, p, **options)
-    return Golden(X, p, options, file["pairs"], file["trace"], file["left"], result)
+    blocks = np.sort(file["block_indices"], axis=1), file["block_trace"]
+    return Golden(X, p, options, file["pairs"], file["trace"], file["left"], result, *blocks)
 
 
 @pytest.fixture(scope="module", params=WIDTHS, ids=lambda w: "whole" if w == WHOLE else str(w))
@@ -118,3 +121,42 @@ def test_same_statistics_of_features_in_any_chunks(
     assert differences(result, whole) == []
     assert np.any(whole.mean != 0)
     assert np.all(whole.scale != 1) if normalize else np.all(whole.scale == 1)
+
+
+# ---------------------------------------------------------------------------------- block steps
+
+
+@pytest.fixture(scope="module")
+def blocks(golden: Golden) -> SVDResult:
+    """The author's block steps, in memory."""
+    return sparse_svd(golden.X, golden.n_components, **block_options(golden))
+
+
+def block_options(golden: Golden) -> dict[str, Any]:
+    return golden.options | {"algorithm": "block", "n_transforms": len(golden.block_trace)}
+
+
+def test_block_indices_are_the_authors(golden: Golden, blocks: SVDResult) -> None:
+    """Also where columns beyond the rows have come in before: the null space is his too."""
+    np.testing.assert_array_equal(blocks.log.arrays()["indices"], golden.block_indices)
+
+
+def test_block_traces_are_the_authors(golden: Golden, blocks: SVDResult) -> None:
+    assert np.max(np.abs(blocks.history.trace - golden.block_trace)) < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("place", "width", "n_threads"), [("memory", 7, 3), ("disk, rows held", 1000, 2)]
+)
+def test_same_bits_of_block_steps(
+    golden: Golden, blocks: SVDResult, place: str, width: int, n_threads: int
+) -> None:
+    cut = fit_in_blocks(
+        golden.X,
+        golden.n_components,
+        width=width,
+        place=place,
+        n_threads=n_threads,
+        **block_options(golden),
+    )
+    assert differences(cut, blocks) == []

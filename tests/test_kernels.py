@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import naive
 import numpy as np
@@ -597,6 +598,7 @@ def test_all_this_without_the_jit() -> None:
         "-m",
         "pytest",
         __file__,
+        str(Path(__file__).with_name("test_tiles.py")),
         "-m",
         "not slow",
         "-p",

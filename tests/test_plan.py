@@ -139,6 +139,22 @@ def test_description() -> None:
     assert "first rows on disk" in text
 
 
+def test_block_steps() -> None:
+    """2p rows of N numbers and p columns, each entry in a page of its own, or all there is."""
+    sizes = SIZES | {"is_block": True, "n_transforms": 10}
+    assert make_plan(**sizes).row_move == 0
+    held = make_plan(**sizes | {"place": "disk"})
+    assert (held.row_move, held.column_move) == (ROWS + 5 * 95 * 4096, 0)
+    assert f"{format_bytes(held.row_move)} a block step" in held.describe()
+    free = make_plan(**sizes | {"place": "disk", "memory_limit": held.peak_memory - ROWS})
+    assert (free.hold_rows, free.row_move) == (False, 2 * ROWS + 5 * 100 * 4096)
+    many = make_plan(**sizes | {"place": "disk", "n_components": 50})
+    assert many.row_move == 10 * ROWS + MATRIX
+    # two factors of 2p x 2p for each step, and their way to the disk
+    longer = make_plan(**sizes | {"n_transforms": 1010})
+    assert longer.peak_memory - make_plan(**sizes).peak_memory >= 1000 * 2 * 2 * 8 * 10 * 10
+
+
 @given(
     n=st.integers(1, 10**7),
     N=st.integers(1, 10**10),
@@ -148,9 +164,18 @@ def test_description() -> None:
     chunk=st.integers(1, 10**6),
     limit=st.integers(1, 2**50),
     place=st.sampled_from(["either", "memory", "disk"]),
+    is_block=st.booleans(),
 )
 def test_any_plan_is_consistent(
-    n: int, N: int, share: float, m: int, itemsize: int, chunk: int, limit: int, place: str
+    n: int,
+    N: int,
+    share: float,
+    m: int,
+    itemsize: int,
+    chunk: int,
+    limit: int,
+    place: str,
+    is_block: bool,
 ) -> None:
     sizes: dict[str, Any] = {
         "n_features": n,
@@ -162,6 +187,7 @@ def test_any_plan_is_consistent(
         "source_itemsize": itemsize,
         "memory_limit": limit,
         "place": place,
+        "is_block": is_block,
     }
     try:
         made = make_plan(**sizes)

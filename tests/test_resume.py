@@ -307,6 +307,7 @@ def test_replay_of_nothing() -> None:
 
 OTHERS: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("n_components", {}, ("'n_components'|n_components", "3 there", "4 now")),
+    ("algorithm", {"algorithm": "block"}, ("algorithm", "'coordinate' there", "'block' now")),
     ("selection", {"selection": "gain"}, ("selection", "'nuclear' there", "'gain' now")),
     ("center", {"center": "features"}, ("center", "None there", "'features' now")),
     ("normalize", {"normalize": "samples"}, ("normalize", "None there", "'samples' now")),
