@@ -318,7 +318,6 @@ def test_sparse_enough_takes_the_best_below_the_limit():
     (line,) = claims.sparse_enough(claims.averaged(rows)).split("\n")[2:]
     assert [part.strip() for part in line.split("|")][1:-1] == [
         "x, m",
-        "2^6",
         "0.90",
         "90.0",
         "95.0",

@@ -106,22 +106,23 @@ def _transforms_panel(ax: Any, means: list[KnnMean], lines: dict[str, Any]) -> N
         for mean in means:
             if mean.method == method:
                 lines[method] = ax.axhline(100 * mean.accuracy, **STYLES[method])
+    points = [mean for mean in means if mean.transforms is not None]
     for method in LINES:
-        own = [mean for mean in means if mean.method == method]
+        own = [mean for mean in points if mean.method == method]
         (lines[method],) = ax.plot(
             [mean.transforms for mean in own],
             [100 * mean.accuracy for mean in own],
             **_style(method),
         )
     for method, side in (("proposed", -1), ("gram, fill penalty", 1)):
-        for mean in means:
+        for mean in points:
             if mean.method == method:
                 ax.annotate(
                     f"{_short(100 * mean.fill)}%",
                     (mean.transforms, 100 * mean.accuracy),
-                    xytext=(3 if side < 0 else -3, 10 * side),
+                    xytext=(5 if side < 0 else -2, 10 * side),
                     textcoords="offset points",
-                    ha="left" if side < 0 else "right",
+                    ha="left" if side < 0 else "center",
                     va="center",
                     fontsize=8,
                     color=STYLES[method]["color"],
@@ -226,14 +227,14 @@ def _short(value: float) -> str:
     return f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 10 else f"{value:.0f}"
 
 
-def _powers(ax: Any, steps: list[int], room: float = 1.25) -> None:
+def _powers(ax: Any, steps: list[int], room: float = 1.7) -> None:
     """A logarithmic axis with powers of two as ticks."""
     first, last = (int(np.log2(k)) for k in (min(steps), max(steps)))
     exponents = range(first, last + 1, 2 if last - first > 8 else 1)
     ax.set_xscale("log", base=2)
     ax.set(xticks=[2**e for e in exponents], xticklabels=[f"$2^{{{e}}}$" for e in exponents])
     ax.minorticks_off()
-    ax.set_xlim(0.85 * min(steps), room * max(steps))
+    ax.set_xlim(min(steps) / 1.6, room * max(steps))
 
 
 def _zoom(ax: Any, means: list[KnnMean], depth: float = 100.0) -> None:
