@@ -49,8 +49,8 @@ def draw_figure_1(path: Path, rows: list[AccuracyRow], p: int) -> None:
             ax.set_title(TITLES.get(name, name), loc="left", fontweight="bold")
         row_of_axes[0].set_ylabel("accuracy, %")
     figure.suptitle(
-        f"p = {p}.  Solid: the paper's measure.  Dashed: the same components with their best right "
-        "vectors; on the Gram matrix there are no others.",
+        f"p = {p}.  Solid: the paper's measure.\n"
+        "Dashed: with the best right vectors for the components.",
         fontsize=10,
     )
     _legend(figure, lines)

@@ -64,9 +64,9 @@ PRESETS = {
     "quick": Settings(
         FOUR,
         15,
-        2**13,
-        2**6,
-        2,
+        2**12,
+        2**5,
+        1,
         {
             "mnist": Effort(1, 1, POWERS, (0.01, 0.05), (), 10, max_test=2000),
             "usps": Effort(2, 1, POWERS, (0.01, 0.05), (0.01,), 50),
