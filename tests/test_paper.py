@@ -388,5 +388,4 @@ def test_a_stopped_run_goes_on(tmp_path, monkeypatch):
     assert list(json.loads((tmp_path / "settings.json").read_text())["seconds"]) == [
         "figure 2, digits, split 0",
         "figure 2, digits, split 1",
-        "total",
     ]

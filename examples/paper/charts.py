@@ -193,7 +193,7 @@ def draw_times(path: Path, rows: list[KnnRow]) -> None:
         ax.set_xlabel("number of transforms")
         ax.set_title(TITLES.get(name, name), loc="left", fontweight="bold")
         _tidy(ax)
-    axes[0].set_ylabel("seconds, one thread")
+    axes[0].set_ylabel("seconds of CPU, one thread")
     _legend(figure, lines)
     figure.savefig(path, dpi=110)
 

@@ -86,7 +86,7 @@ class KnnRow:
     fill: float
     accuracy: float
     seconds: float
-    """From the array in memory to the components, on one thread; NaN where it was not timed."""
+    """Of CPU, from the array in memory to the components; NaN where it was not timed."""
 
 
 @dataclass(frozen=True)
@@ -142,11 +142,11 @@ class Split:
 
 
 def timed(function: Callable[..., Any], *args: Any, **options: Any) -> tuple[Any, float]:
-    """What it returns, and its seconds on one thread."""
+    """What it returns, and its seconds of CPU on one thread, which other work does not add to."""
     with threadpool_limits(1):
-        start = time.perf_counter()
+        start = time.process_time()
         made = function(*args, **options)
-        return made, time.perf_counter() - start
+        return made, time.process_time() - start
 
 
 def figure_2(split: Split, effort: Effort) -> Iterator[KnnRow]:
