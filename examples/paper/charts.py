@@ -53,7 +53,7 @@ def draw_figure_1(path: Path, rows: list[AccuracyRow], p: int) -> None:
         "Dashed: with the best right vectors for the components.",
         fontsize=10,
     )
-    _legend(figure, lines)
+    _legend(figure, lines, len(names))
     figure.savefig(path, dpi=110)
 
 
@@ -97,7 +97,7 @@ def draw_figure_2(path: Path, rows: list[KnnRow]) -> None:
                 fontweight="bold",
             )
             ax.set_ylabel("25-NN accuracy, %")
-    _legend(figure, lines)
+    _legend(figure, lines, len(names))
     figure.savefig(path, dpi=110)
 
 
@@ -194,7 +194,7 @@ def draw_times(path: Path, rows: list[KnnRow]) -> None:
         ax.set_title(TITLES.get(name, name), loc="left", fontweight="bold")
         _tidy(ax)
     axes[0].set_ylabel("seconds of CPU, one thread")
-    _legend(figure, lines)
+    _legend(figure, lines, len(names))
     figure.savefig(path, dpi=110)
 
 
@@ -250,7 +250,12 @@ def _tidy(ax: Any) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def _legend(figure: Any, lines: dict[str, Any]) -> None:
+def _legend(figure: Any, lines: dict[str, Any], n_panels: int) -> None:
+    """Below the panels, in as many columns as there is room for."""
     figure.legend(
-        list(lines.values()), list(lines), loc="outside lower center", ncols=6, frameon=False
+        list(lines.values()),
+        list(lines),
+        loc="outside lower center",
+        ncols=min(7, 3 * n_panels),
+        frameon=False,
     )
