@@ -7,7 +7,7 @@ from streamsvd.fit import fit, plan_fit
 from streamsvd.options import Options, Progress
 from streamsvd.plan import Plan
 from streamsvd.result import SVDResult
-from streamsvd.store import open_source
+from streamsvd.sources import open_source
 
 
 def sparse_svd(
@@ -116,8 +116,8 @@ def sparse_svd(
         fit will need is known before it starts, and it is refused when that is more.
     n_threads : int, optional
         Threads: that rewrite rows, 1 by default, since more pay only for long rows of several
-        chunks; or that multiply, all processors by default, on the way to the Gram matrix. The
-        result has the same bits for any number.
+        chunks, or for block steps on a working store; or that multiply, all processors by default,
+        on the way to the Gram matrix. The result has the same bits for any number.
     tol : float
         Stop when the best score is not above `tol` times the Frobenius norm of the data (on the
         Gram matrix: its square). The default stops only when no pair has a positive score.

@@ -52,12 +52,10 @@ def make_block_coordinator(
     return BlockCoordinator(left, diag, working.n_samples, code, symmetric)
 
 
-def make_partitions(
-    working: WorkingMatrix, n_components: int, count: int, prefetches: bool
-) -> list[Partition]:
+def make_partitions(working: WorkingMatrix, n_components: int, count: int) -> list[Partition]:
     """The blocks of a working matrix in `count` runs, or one for each block if those are fewer.
 
-    With `prefetches`, pages of mapped blocks are asked for ahead of each move.
+    Pages that are not in the cache, since it is too small, are asked for ahead of each move.
     """
     blocks, p = working.blocks, n_components
     count = min(count, len(blocks))
@@ -65,7 +63,7 @@ def make_partitions(
     partitions = []
     for a, b in pairwise(bounds):
         prefetch = None
-        if prefetches:
+        if working.crowds_cache:
             held = p if working.tops else 0
             prefetch = PagePrefetch(
                 working.maps[a:b], working.width, working.n_features, held, working.dtype.itemsize

@@ -67,14 +67,15 @@ class BlockLog:
 
     def arrays(self, first: int = 0, last: int | None = None) -> dict[str, Array]:
         """Steps first..last-1 as the arrays that `extend` takes."""
-        m, p, w = len(self._steps[first:last]), self.n_components, self.width
-        shapes = ((m, w), (m, w, w), (m, w, w), (m, p))
-        found: dict[str, Array] = {}
-        for k, (name, shape) in enumerate(zip(self.NAMES, shapes, strict=True)):
-            found[name] = np.empty(shape, dtype=np.float64 if k else np.int64)
-            for row, step in zip(found[name], self._steps[first:last], strict=True):
-                row[...] = step[k]
-        return found
+        return {name: self._stacked(name, first, last) for name in self.NAMES}
+
+    def _stacked(self, name: str, first: int = 0, last: int | None = None) -> Array:
+        steps, k, w = self._steps[first:last], self.NAMES.index(name), self.width
+        shape = ((w,), (w, w), (w, w), (self.n_components,))[k]
+        out = np.empty((len(steps), *shape), dtype=np.float64 if k else np.int64)
+        for row, step in zip(out, steps, strict=True):
+            row[...] = step[k]
+        return out
 
     def step(self, k: int) -> tuple[Array, Array, Array]:
         """Indices and factors G (of those below `n`), H (of those below `N`) of step `k`."""
@@ -85,22 +86,22 @@ class BlockLog:
     @property
     def indices(self) -> Array:
         """(m, 2p) int64, the indices of each step, ascending; the first `p` among them."""
-        return self.arrays()["indices"]
+        return self._stacked("indices")
 
     @property
     def left(self) -> Array:
         """(m, 2p, 2p), a copy of the factors G."""
-        return self.arrays()["left"]
+        return self._stacked("left")
 
     @property
     def right(self) -> Array:
         """(m, 2p, 2p), a copy of the factors H."""
-        return self.arrays()["right"]
+        return self._stacked("right")
 
     @property
     def values(self) -> Array:
         """(m, p), the first `p` diagonal entries of the working matrix after each step."""
-        return self.arrays()["values"]
+        return self._stacked("values")
 
     def components(self, k: int) -> sparse.csr_array:
         """First `p` columns of U after `k` steps, as the rows of a (p, n) matrix."""

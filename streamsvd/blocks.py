@@ -55,10 +55,13 @@ def block_factors(block: Array, symmetric: bool = False) -> tuple[Array, Array]:
 
 
 def rotate_panel(panel: Array, indices: Array, g: Array, h: Array) -> Array:
-    """``G^T X H`` on the columns of a step (n, c), in float64 whatever the data."""
+    """``G^T X H`` on the columns of a step (n, c), in float64 whatever the data.
+
+    Always on arrays of one layout, so that a replay calls BLAS as the run did.
+    """
     rows = indices[: len(g)]
-    rotated = panel.astype(np.float64) @ h
-    rotated[rows] = g.T @ rotated[rows]
+    rotated = np.array(panel, dtype=np.float64, order="C") @ np.ascontiguousarray(h)
+    rotated[rows] = np.ascontiguousarray(g.T) @ rotated[rows]
     return rotated.astype(panel.dtype)
 
 
@@ -239,7 +242,12 @@ def _replay_stretch(working: WorkingMatrix, log: BlockLog, steps: range, touched
         product.on_panel(panel, touched)
         panel[:, places] = stepped
         products.append(product)
+    opened, blocks = 0, working.sweep()
     for lo, hi, at in columns.tiles():
+        while opened * working.width < hi:  # a tile can begin in the block before: read again then
+            next(blocks)
+            opened += 1
         for product in products:
             product.on_tile(lo, hi, at)
+    next(blocks, None)
     working.scatter(touched, panel)

@@ -12,6 +12,7 @@ Files are written aside, flushed and renamed: each is there whole or not at all.
 """
 
 import fcntl
+import hashlib
 import io
 import json
 import os
@@ -56,10 +57,16 @@ class Workspace:
             ) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             os.close(self._lock)
             raise ResourceError(
                 f"workspace {folder} is in use by another run; wait for it or give another folder"
+            ) from error
+        except OSError as error:
+            os.close(self._lock)
+            raise ResourceError(
+                f"workspace {folder} cannot be locked: {error.strerror}; give a folder on a local "
+                "disk"
             ) from error
 
     def __enter__(self) -> "Workspace":
@@ -152,6 +159,9 @@ class Workspace:
         if parts:
             log.extend(*(np.concatenate([part[name] for part in parts]) for name in log.NAMES))
         self._saved = saved
+        for later in (self.folder / "log").glob("*.npz"):
+            if later.stem.isdigit() and int(later.stem) >= saved:
+                later.unlink()
 
     def _segment(self, first: int) -> Path:
         return self.folder / "log" / f"{first:015d}.npz"
@@ -160,7 +170,7 @@ class Workspace:
 
     def set_clean(self, step: int) -> None:
         """Note that the working store, flushed, stands at transform `step`."""
-        self._write_json("state.json", {"step": step})
+        self._write_json("state.json", {"step": step, "store": self._store_digest()})
 
     def set_dirty(self) -> None:
         """Note that the working store is being written to."""
@@ -168,9 +178,24 @@ class Workspace:
         self._flush_folder(self.folder)
 
     def clean_step(self) -> int | None:
-        """At which transform the working store stands; None when it was left in the middle."""
-        step = (self._read_json("state.json") or {}).get("step")
-        return step if isinstance(step, int) else None
+        """At which transform the working store stands.
+
+        None when it was left in the middle, or was written to since.
+        """
+        state = self._read_json("state.json") or {}
+        step = state.get("step")
+        is_known = isinstance(step, int) and state.get("store") == self._store_digest()
+        return step if is_known else None
+
+    def _store_digest(self) -> str:
+        """Changes when a file of the working store does: of names, sizes and times."""
+        digest = hashlib.sha256()
+        for path in sorted(self.store.rglob("*")):
+            stat = path.stat()
+            if path.is_file():
+                name = path.relative_to(self.store).as_posix()
+                digest.update(f"{name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+        return digest.hexdigest()
 
     def discard_store(self) -> None:
         """Forget the working store and what was ingested; the log stays."""

@@ -37,14 +37,8 @@ from streamsvd.progress import progress_bar
 from streamsvd.replay import replay
 from streamsvd.result import SVDResult
 from streamsvd.solver import algorithm_1, random_pairs
-from streamsvd.store import (
-    Source,
-    ZarrSource,
-    create_raw_array,
-    intact_chunks,
-    open_source,
-    raw_chunk_paths,
-)
+from streamsvd.sources import Source, ZarrSource, open_source
+from streamsvd.store import create_raw_array, intact_chunks, raw_chunk_paths
 from streamsvd.supports import Supports
 from streamsvd.system import check_free_disk, free_memory, n_cpus, page_cache
 from streamsvd.transforms import TransformLog
@@ -243,9 +237,9 @@ class _Run:
         if len(self.log):
             logger.info("replaying %d transforms", len(self.log))
             if isinstance(self.log, BlockLog):
-                replay_blocks(working, self.log, self.plan.memory_limit // 4)
+                replay_blocks(working, self.log, self.plan.panel)
             else:
-                replay(working, self.log, self.plan.memory_limit // 4)
+                replay(working, self.log, self.plan.panel)
         return working, ingested
 
     def _reduce(self) -> tuple[WorkingMatrix, dict[str, Array]]:
@@ -287,7 +281,14 @@ class _Run:
                 f"cannot write the working store {path} of {self.plan.disk:,} bytes: {error}; make "
                 "room, or pass workspace= on another disk"
             ) from error
-        return WorkingMatrix.map(paths, n, n_samples, width, self.dtype)
+        return self._map(paths, width)
+
+    def _map(self, paths: list[Path], width: int) -> WorkingMatrix:
+        source = self.source
+        working = WorkingMatrix.map(paths, source.n_features, source.n_samples, width, self.dtype)
+        n_bytes = source.n_features * source.n_samples * source.dtype.itemsize
+        working.crowds_cache = self.plan.disk + n_bytes > page_cache()
+        return working
 
     def _reopen(self, space: Workspace) -> tuple[WorkingMatrix, dict[str, Array]] | None:
         """The working store of a run that was stopped cleanly, None when it cannot be trusted."""
@@ -297,8 +298,7 @@ class _Run:
         if ingested is None or chunks is None or space.clean_step() != len(self.log):
             return None
         paths, width = chunks
-        n, n_samples = self.source.n_features, self.source.n_samples
-        working = WorkingMatrix.map(paths, n, n_samples, width, self.dtype)
+        working = self._map(paths, width)
         if self.options.pivot:
             self.log.order = pivot_order(ingested["energies"], self.options.n_components)
         return working, ingested
@@ -309,14 +309,14 @@ class _Run:
         if not isinstance(source, ZarrSource):
             return WorkingMatrix([source.array], source.n_samples)
         paths = raw_chunk_paths(source.array, self.dtype)
-        width = source.array.chunks[1]
-        n, n_samples = source.n_features, source.n_samples
-        working = WorkingMatrix.map(paths, n, n_samples, width, self.dtype)
+        working = self._map(paths, source.array.chunks[1])
         source.mark("its content is being rewritten by sparse_svd(overwrite_x=True)")
         return working
 
     def _ingest(self, working: WorkingMatrix) -> dict[str, Array]:
         options = self.options
+        if isinstance(self.source, ZarrSource):
+            self.source.drops_pages = working.crowds_cache
         with progress_bar(self.progress, "ingest", self.source.n_samples) as advance:
             preprocessing, energies = ingest(
                 self.source,
@@ -341,11 +341,11 @@ class _Run:
     def _rotate(self, working: WorkingMatrix, ingested: dict[str, Array]) -> str:
         """Algorithm 1, or its block form, from where the log stands; says why it ended."""
         options, p = self.options, self.options.n_components
+        first = len(self.log)
         coordinator, solve = self._solver(working)
         if self.plan.hold_rows:
             working.hold_rows(p)
-        reads_disk = bool(working.maps) and self.plan.disk > page_cache()
-        partitions = make_partitions(working, p, options.n_threads or 1, reads_disk)
+        partitions = make_partitions(working, p, options.n_threads or 1)
         executor: Executor
         executor = ThreadExecutor(partitions) if len(partitions) > 1 else SerialExecutor(partitions)
         total = float(ingested["energies"].sum())
@@ -359,8 +359,9 @@ class _Run:
                 return solve(executor, threshold, self._keeper(advance))
         finally:
             executor.close()
-            working.release_rows()
-            working.write(0, np.ascontiguousarray(coordinator.left.T))
+            if len(self.log) > first:
+                working.release_rows()
+                working.write(0, np.ascontiguousarray(coordinator.left.T))
 
     def _solver(
         self, working: WorkingMatrix
@@ -467,6 +468,7 @@ class _Run:
         """What must be the same for a run to go on: the options and the source."""
         source = self.source
         return self._settings() | {
+            "streamsvd": __version__,  # another version may round in another way
             "n_features": source.n_features,
             "n_samples": source.n_samples,
             "source": source.fingerprint() if isinstance(source, ZarrSource) else None,

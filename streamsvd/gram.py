@@ -3,30 +3,31 @@
 Where n x n numbers fit in memory, Algorithm 1 runs on ``A = X X^T`` instead of `X`: blocks are
 symmetric positive semidefinite, so ``G = H``, and the trace of the first p diagonal entries is the
 explained variance itself.
+
+The sum has one order whatever reads the samples: blocks of samples are added up to leaves, and the
+leaves in a tree. Sizes of blocks and leaves depend on `n` alone, so the bits are the same for any
+chunking, any number of threads, and any split of the leaves over workers.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from streamsvd.errors import OptionError
 from streamsvd.ingest import LARGEST, Preprocessing, StripReader, refuse_constant
 from streamsvd.kernels import Array
-from streamsvd.store import Source
-
-BLOCK_BYTES = 32 * 2**20
-"""Samples are multiplied in blocks of about so many bytes."""
-
-PANEL = 256
-"""Rows of the Gram matrix that one task computes."""
+from streamsvd.options import working_dtype
+from streamsvd.plan import FAN_IN, block_samples, leaf_samples
+from streamsvd.sources import Source
+from streamsvd.sweeps import subtract_shift
 
 
-def block_samples(n_features: int) -> int:
-    """Samples in a block: a function of `n` alone, so that sums have one order for any chunking."""
-    return max(64, BLOCK_BYTES // (8 * n_features))
+def panel_rows(n_features: int) -> int:
+    """Rows of the Gram matrix that one task computes: some tasks for each thread, wide ones."""
+    return 64 * max(1, min(4, n_features // 256))
 
 
 def gram_matrix(
@@ -41,8 +42,7 @@ def gram_matrix(
 
     Accumulated in float64 from data shifted by the first sample, so that a large offset costs no
     digits and a constant feature has a variance of exactly zero. The same bits for any chunking
-    and any number of threads: blocks of samples are fixed by `n`, panels of the result by `PANEL`,
-    and each panel is one serial BLAS call at a time.
+    and any number of threads.
 
     Returns
     -------
@@ -53,87 +53,220 @@ def gram_matrix(
 
     Notes
     -----
-    Cost: one read of the source and ``n^2 N`` operations. Memory: ``8 n^2`` bytes, a block and two
-    strips of samples.
+    Cost: one read of the source and ``n^2 N`` operations. Memory: ``8 n^2`` bytes twice (three
+    times beyond 16 leaves of samples), a block and two strips of samples.
     """
-    if center == "features" and normalize == "samples":
-        raise OptionError(
-            'center="features" with normalize="samples" needs the means before the norms, two '
-            'passes: not with reduction="gram"'
-        )
-    n, n_samples = source.n_features, source.n_samples
-    of_features = "features" in (center, normalize)
-    gram, sums, shift = np.zeros((n, n)), np.zeros(n), np.zeros(n)
-    preprocessing = Preprocessing(center, normalize, np.zeros(n), np.ones(n))
-    before = replace(
-        preprocessing,
-        center="samples" if center == "samples" else None,
-        normalize="samples" if normalize == "samples" else None,
-    )
+    with GramSum(source.n_features, center, normalize, n_threads) as total:
+        for strip in strips(source, step):
+            total.add(strip)
+            on_samples(strip.shape[1])
+        return total.result(source.name)
+
+
+def strips(
+    source: Source, step: int | None = None, start: int = 0, stop: int | None = None
+) -> Iterable[Array]:
+    """The samples ``start..stop-1``, checked, in the narrowest type that holds them exactly."""
     # scores square what are squares already
-    reader = StripReader(source, np.dtype(np.float64), step, largest=LARGEST**0.5)
-    with ThreadPoolExecutor(n_threads, thread_name_prefix="streamsvd-gram") as pool:
-        for start, block in _blocks(reader, before, n_samples, on_samples):
-            if of_features and start == 0:
-                shift = block[:, 0].copy()
-            block -= shift[:, None]
-            sums += block.sum(axis=1)
-            with threadpool_limits(1, user_api="blas"):
-                list(pool.map(lambda r, b=block: _add_panel(gram, b, r), range(0, n, PANEL)))
-    for first in range(0, n, PANEL):
-        gram[first : first + PANEL, :first] = gram[:first, first : first + PANEL].T
-    if of_features:
-        _center_and_scale(source, gram, sums, shift, preprocessing)
-    return gram, preprocessing
+    reader = StripReader(
+        source, working_dtype(source.dtype), step, LARGEST**0.5, start=start, stop=stop
+    )
+    return (strip for _, strip in reader)
 
 
-def _add_panel(gram: Array, block: Array, first: int) -> None:
-    """Add ``block @ block.T`` to the upper triangle of rows ``first..first + PANEL - 1``."""
-    last = first + PANEL
-    rows = block[first:last]
-    gram[first:last, first:last] += rows @ rows.T
-    gram[first:last, last:] += rows @ block[last:].T
+class GramSum:
+    """``X X^T`` of samples that come in order, in pieces of any size; a context manager.
+
+    Parameters
+    ----------
+    n_features : int
+        `n`.
+    center, normalize : {None, "features", "samples"}
+    n_threads : int
+        That multiply.
+    shift : (n,) array, optional
+        What is subtracted from the samples of features that are centred or scaled; the first
+        sample (centred and scaled itself, if samples are) by default.
+
+    Attributes
+    ----------
+    n_samples : int
+        That were added.
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        center: str | None,
+        normalize: str | None,
+        n_threads: int = 1,
+        shift: Array | None = None,
+    ) -> None:
+        if center == "features" and normalize == "samples":
+            raise OptionError(
+                'center="features" with normalize="samples" needs the means before the norms, two '
+                'passes: not with reduction="gram"'
+            )
+        n = n_features
+        self.preprocessing = Preprocessing(center, normalize, np.zeros(n), np.ones(n))
+        self._of_samples = replace(
+            self.preprocessing,
+            center="samples" if center == "samples" else None,
+            normalize="samples" if normalize == "samples" else None,
+        )
+        self._of_features = "features" in (center, normalize)
+        self._changes_samples = "samples" in (center, normalize)
+        self.shift = shift
+        self.n_samples = 0
+        self._block = np.ones((n + 1, block_samples(n)))  # a row of ones: sums come as products
+        self._filled = 0
+        self._leaf: Array | None = None
+        self._leaf_samples = 0
+        self._tree = SumTree()
+        rows = panel_rows(n)
+        self._panels = [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
+        self._blas = ThreadpoolController()
+        self._threads = ThreadPoolExecutor(n_threads, thread_name_prefix="streamsvd-gram")
+
+    def __enter__(self) -> "GramSum":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._threads.shutdown()
+
+    def add(self, samples: Array) -> None:
+        """Add ``samples`` (n, c)."""
+        n, done = len(samples), 0
+        if self.shift is None and not (self._changes_samples and self._of_features):
+            self.shift = samples[:, 0].astype(np.float64) if self._of_features else np.zeros(n)
+        while done < samples.shape[1]:
+            count = min(self._block.shape[1] - self._filled, samples.shape[1] - done)
+            block = self._block[:n, self._filled : self._filled + count]
+            self._fill(samples[:, done : done + count], block)
+            done, self._filled = done + count, self._filled + count
+            if self._filled == self._block.shape[1]:
+                self._add_block()
+        self.n_samples += samples.shape[1]
+
+    def _fill(self, samples: Array, block: Array) -> None:
+        """Write samples to a part of the block, less the shift if nothing is to be done before."""
+        shift = self.shift
+        if shift is None or self._changes_samples:
+            shift = np.zeros(len(samples))
+
+        def fill(panel: slice) -> None:
+            subtract_shift(samples[panel], shift[panel], block[panel])
+
+        list(self._threads.map(fill, self._panels))
+
+    def node(self) -> Array:
+        """The sum so far, (n + 1, n): the upper triangle of ``Y Y^T``, below it the sums of `Y`.
+
+        `Y` are the samples, centred and scaled if samples are, less the shift.
+        """
+        if self._filled:
+            self._add_block()
+        self._close_leaf()
+        return self._tree.total()
+
+    def result(self, name: str = "the data") -> tuple[Array, Preprocessing]:
+        """``X X^T`` of the centred and scaled samples, and what was learned from them."""
+        node, shift = self.node(), self.shift
+        assert shift is not None  # noqa: S101  (there is a block)
+        return finish(node, self.preprocessing, shift, self.n_samples, name)
+
+    def _add_block(self) -> None:
+        """Add the block ``B``, as far as it is filled, to the leaf."""
+        n, block = len(self._block) - 1, self._block
+        if self._filled < block.shape[1]:
+            block = np.ascontiguousarray(block[:, : self._filled])
+        if self._changes_samples:
+            self._of_samples.apply(block[:n])
+            if self._of_features:
+                if self.shift is None:
+                    self.shift = block[:n, 0].copy()
+                block[:n] -= self.shift[:, None]
+        if self._leaf is None:
+            self._leaf = np.zeros((n + 1, n))
+        leaf = self._leaf
+
+        def multiply(panel: slice) -> None:
+            rows = block[panel]
+            leaf[panel, panel] += rows @ rows.T
+            products = rows @ block[panel.stop :].T
+            leaf[panel, panel.stop :] += products[:, :-1]
+            leaf[n, panel] += products[:, -1]
+
+        with self._blas.limit(limits=1, user_api="blas"):
+            list(self._threads.map(multiply, self._panels))
+        self._leaf_samples += self._filled
+        self._filled = 0
+        if self._leaf_samples == leaf_samples(n):
+            self._close_leaf()
+
+    def _close_leaf(self) -> None:
+        if self._leaf is not None:
+            self._tree.add(self._leaf)
+        self._leaf, self._leaf_samples = None, 0
 
 
-def _blocks(
-    reader: StripReader,
-    before: Preprocessing,
-    n_samples: int,
-    on_samples: Callable[[int], None],
-) -> Iterator[tuple[int, Array]]:
-    """The samples of `reader`, cut into blocks of `block_samples` whatever the strips."""
-    width = block_samples(reader.source.n_features)
-    buffer = np.empty((reader.source.n_features, min(width, n_samples)))
-    start = filled = 0
-    for _, strip in reader:
-        before.apply(strip)
-        on_samples(strip.shape[1])
-        done = 0
-        while done < strip.shape[1]:
-            count = min(buffer.shape[1] - filled, strip.shape[1] - done)
-            buffer[:, filled : filled + count] = strip[:, done : done + count]
-            done, filled = done + count, filled + count
-            if filled == buffer.shape[1]:
-                yield start, buffer
-                start, filled = start + filled, 0
-    if filled:
-        yield start, np.ascontiguousarray(buffer[:, :filled])
+class SumTree:
+    """Sums of nodes that come in order, `FAN_IN` of them to a node of the next level.
+
+    Holds one partial sum for each level, ``log(nodes) / log(FAN_IN)`` arrays.
+    """
+
+    def __init__(self) -> None:
+        self._sums: list[Array | None] = []
+        self._counts: list[int] = []
+
+    def add(self, node: Array, level: int = 0) -> None:
+        """Add the next node of a level. It belongs to the tree from then on."""
+        while len(self._sums) <= level:
+            self._sums.append(None)
+            self._counts.append(0)
+        total = self._sums[level]
+        if total is None:
+            self._sums[level] = total = node
+        else:
+            total += node
+        self._counts[level] += 1
+        if self._counts[level] == FAN_IN:
+            self._sums[level], self._counts[level] = None, 0
+            self.add(total, level + 1)
+
+    def total(self) -> Array:
+        """The sum of all; the last call to make."""
+        held = [total for total in reversed(self._sums) if total is not None]
+        for part in held[1:]:
+            held[0] += part
+        return held[0]
 
 
-def _center_and_scale(
-    source: Source, gram: Array, sums: Array, shift: Array, preprocessing: Preprocessing
-) -> None:
-    """From sums over ``x - shift`` to what was asked for, in place."""
-    n_samples = source.n_samples
+def finish(
+    node: Array, preprocessing: Preprocessing, shift: Array, n_samples: int, name: str
+) -> tuple[Array, Preprocessing]:
+    """From the sum over all samples (see `GramSum.node`), which is used up, to what was asked for.
+
+    Refuses to scale features that are constant.
+    """
+    n = node.shape[1]
+    gram, sums = node[:n], node[n]
+    for first in range(0, n, 64):
+        part = slice(first, first + 64)
+        gram[part, :first] = gram[:first, part].T
+        gram[part, part] = np.triu(gram[part, part]) + np.triu(gram[part, part], 1).T
+    if "features" not in (preprocessing.center, preprocessing.normalize):
+        return gram, preprocessing
     offset = sums / n_samples  # of the mean from the shift
     variance = np.diag(gram) / n_samples - offset**2
     if preprocessing.center == "features":
         preprocessing.mean[:] = shift + offset
     if preprocessing.normalize == "features":
-        refuse_constant(source, variance)
+        refuse_constant(name, variance)
         preprocessing.scale[:] = np.sqrt(variance)
     scale = preprocessing.scale
-    for first in range(0, len(gram), 64):  # temporaries of n x n would double the memory
+    for first in range(0, n, 64):  # temporaries of n x n would double the memory
         part = slice(first, first + 64)
         if preprocessing.center == "features":
             gram[part] -= n_samples * np.outer(offset[part], offset)
@@ -143,3 +276,4 @@ def _center_and_scale(
             gram[part] += n_samples * (mixed + np.outer(shift[part], shift))
         if preprocessing.normalize == "features":
             gram[part] /= np.outer(scale[part], scale)
+    return gram, preprocessing

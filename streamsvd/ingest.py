@@ -10,7 +10,7 @@ import numpy as np
 from streamsvd.errors import SourceError
 from streamsvd.kernels import Array
 from streamsvd.plan import strip_width
-from streamsvd.store import Source
+from streamsvd.sources import Source
 from streamsvd.sweeps import LANES, add_moments, center_samples, flush_lanes, normalize_samples
 from streamsvd.working import WorkingMatrix
 
@@ -78,7 +78,7 @@ class Moments:
 
 
 class StripReader:
-    """The samples of `source` in order: ``(start, strip)``, checked.
+    """Samples of `source`, by default all, checked and in order: ``(start, strip)``.
 
     Strips are C-contiguous (n, c) arrays of `dtype` that the caller may change.
     """
@@ -89,14 +89,19 @@ class StripReader:
         dtype: np.dtype[Any],
         step: int | None = None,
         largest: float = LARGEST,
+        start: int = 0,
+        stop: int | None = None,
     ) -> None:
         self.source, self.dtype, self.limit = source, dtype, largest
         self.step = step or strip_width(source.n_features, source.n_samples, source.chunk)
         self._largest = 0.0
+        self.start, self.stop = start, source.n_samples if stop is None else stop
 
     def __iter__(self) -> Iterator[tuple[int, Array]]:
-        source, total = self.source, self.source.n_samples
-        bounds = [(a, min(a + self.step, total)) for a in range(0, total, self.step)]
+        source, step = self.source, self.step
+        # whole chunks of the source, also where `start` is inside of one
+        cuts = range(self.start - self.start % step, self.stop, step)
+        bounds = [(max(a, self.start), min(a + step, self.stop)) for a in cuts]
         # The next strip is read and decoded while the caller works on this one.
         with ThreadPoolExecutor(1, thread_name_prefix="streamsvd-read") as reader:
             coming = reader.submit(source.read, *bounds[0], self.dtype)
@@ -160,13 +165,14 @@ def ingest(
         scale,
     )
     moments = Moments(np.zeros(n))
-    for start, strip in StripReader(source, working.dtype, step):
-        before.apply(strip)
-        if of_features and start == 0:
-            moments = Moments(strip[:, 0])
-        moments.add(start, strip)
-        working.write(start, strip)
-        on_samples(strip.shape[1])
+    with working.write_behind() as write:
+        for start, strip in StripReader(source, working.dtype, step):
+            before.apply(strip)
+            if of_features and start == 0:
+                moments = Moments(strip[:, 0])
+            write(start, strip)
+            moments.add(start, strip)
+            on_samples(strip.shape[1])
     sums, squares = moments.totals()
     if not of_features:
         return preprocessing, squares
@@ -175,7 +181,7 @@ def ingest(
         mean += moments.shift + mean_shift
     if normalize == "features":
         variance = squares / source.n_samples - mean_shift**2
-        refuse_constant(source, variance)
+        refuse_constant(source.name, variance)
         scale *= np.sqrt(variance)
     after = Preprocessing(
         center if center == "features" else None,
@@ -184,18 +190,18 @@ def ingest(
         scale,
     )
     energies = Moments(np.zeros(n))
-    for start, stop, block in working:
+    for start, stop, block in working.sweep():
         after.apply(block)
         energies.add(start, block, stop - start)
     return preprocessing, energies.totals()[1]
 
 
-def refuse_constant(source: Source, variance: Array) -> None:
+def refuse_constant(name: str, variance: Array) -> None:
     """Refuse to divide by the standard deviation of features that have none."""
     constant = np.flatnonzero(variance <= 0)
     if len(constant):
-        names = ", ".join(str(i) for i in constant[:5]) + (", ..." if len(constant) > 5 else "")
+        which = ", ".join(str(i) for i in constant[:5]) + (", ..." if len(constant) > 5 else "")
         raise SourceError(
-            f"{len(constant)} feature(s) of {source.name} are constant and cannot be scaled to "
-            f'unit variance: {names}; drop them, or do not pass normalize="features"'
+            f"{len(constant)} feature(s) of {name} are constant and cannot be scaled to "
+            f'unit variance: {which}; drop them, or do not pass normalize="features"'
         )

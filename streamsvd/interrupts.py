@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: at once where nothing is lost, at the next safe point where work is kept."""
+"""SIGINT, SIGTERM, SIGHUP: at once where nothing is lost, at a safe point where work is kept."""
 
 import logging
 import signal
@@ -48,7 +48,7 @@ def raise_for(number: int, message: str = "") -> None:
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """Handle SIGINT and SIGTERM inside the block, so that files are left in order.
+    """Handle SIGINT, SIGTERM and SIGHUP inside the block, so that files are left in order.
 
     Handlers that the program has set itself are left alone, and so is everything outside the main
     thread, where signals cannot be handled.
@@ -59,6 +59,7 @@ def stop_requests() -> Iterator[StopRequest]:
         for number, usual in (
             (signal.SIGINT, signal.default_int_handler),
             (signal.SIGTERM, signal.SIG_DFL),
+            (signal.SIGHUP, signal.SIG_DFL),  # the terminal was closed; ignored under nohup
         ):
             if signal.getsignal(number) is usual:
                 before[number] = signal.signal(number, request.handle)

@@ -8,7 +8,7 @@ from scipy import linalg, sparse
 
 from streamsvd.ingest import Preprocessing, StripReader
 from streamsvd.kernels import Array
-from streamsvd.store import Source
+from streamsvd.sources import Source
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,15 @@ MOST_CHUNKS = 256
 STRIP_BYTES = 32 * MIB
 """Samples are read in strips of about so many bytes, or one chunk of the source."""
 
+BLOCK_BYTES = 32 * MIB
+"""Samples are multiplied in blocks of about so many bytes of float64."""
+
+LEAF_BLOCKS = 8
+"""Blocks, at least, that one leaf of the Gram sum adds up."""
+
+FAN_IN = 16
+"""Nodes of the Gram sum that make one of the next level."""
+
 FIXED_BYTES = 160 * MIB
 """What compiling the kernels and the libraries take; `tests/test_memory.py` holds it."""
 
@@ -50,6 +59,8 @@ class Plan:
         of the working store, which the system takes back as it likes, are not counted.
     disk : int
         The working store; 0 in memory.
+    panel : int
+        The most that the columns in play may take while a log is replayed.
     row_move, column_move : int
         Read and written again by a transform that rotates rows (``j < n``), and by one that only
         rotates columns, beside what is in memory. Of block steps: both together, and 0.
@@ -65,6 +76,7 @@ class Plan:
     hold_rows: bool
     peak_memory: int
     disk: int
+    panel: int
     row_move: int
     column_move: int
     is_block: bool = False
@@ -136,9 +148,9 @@ def make_plan(
     # components and right vectors, built at the end: dense, pattern and sparse
     result = (8 if is_block else 4) * 8 * p * (min(n, reach) + min(n_total, reach))
     strip = strip_width(n, n_total, source_chunk, memory_limit)
-    # one strip is cast and worked on while the next is read and decoded
+    # one strip is written and one cast and worked on while the next is read and decoded
     cast = itemsize if itemsize > source_itemsize else 0
-    strips = n * strip * (itemsize + cast + 3 * source_itemsize)
+    strips = n * strip * (2 * itemsize + cast + 3 * source_itemsize)
     base = FIXED_BYTES + state + max(result, strips)
     matrix, rows = column * n_total, p * n_total * itemsize
     in_memory = place == "memory" or (place == "either" and base + matrix <= memory_limit)
@@ -170,6 +182,7 @@ def make_plan(
         hold_rows=hold_rows,
         peak_memory=peak,
         disk=0 if in_memory or place == "given" else column * width * n_chunks,
+        panel=max(result, strips) + (rows if hold_rows else 0),
         row_move=row_move,
         column_move=column_move,
         is_block=is_block,
@@ -199,22 +212,24 @@ def make_gram_plan(
 ) -> Plan:
     """Plan a fit of ``X X^T``, or refuse it with the figures; arguments as of `make_plan`."""
     n, p = n_features, n_components
-    matrix = 8 * n * n
+    matrix = 8 * n * (n + 1)
     strip = strip_width(n, n_samples, source_chunk, memory_limit)
-    strips = n * strip * (8 + 3 * source_itemsize) + STRIP_BYTES
+    # two strips, a block, the sums
+    strips = n * strip * (8 + 3 * source_itemsize) + 8 * n * block_samples(n)
+    sums = gram_sums(n, n_samples)
+    reading = strips + sums * matrix
     # the matrix, and the copy that the transforms rotate; supports and scores; the components
-    state = n * n // 8 + 8 * p * n * 6 + 300 * n
+    rotating = 2 * matrix + n * n // 8 + 8 * p * n * 6 + 300 * n
     if n_block_steps:
-        state += block_state(n, n, p, n_block_steps, 8)
-    peak = FIXED_BYTES + 2 * matrix + max(strips, state)
+        rotating += block_state(n, n, p, n_block_steps, 8)
+    peak = FIXED_BYTES + max(reading, rotating)
     if peak > memory_limit:
         raise ResourceError(
-            f"the {n} x {n} Gram matrix and its copy take {format_bytes(2 * matrix)}, the fit "
-            f"about {format_bytes(peak)} in all; memory_limit is {format_bytes(memory_limit)}; "
-            "raise it, "
-            "or leave reduction out to rewrite X in place"
+            f"the {n} x {n} Gram matrix takes {format_bytes(matrix)} and is held {max(sums, 2)} "
+            f"times, the fit takes about {format_bytes(peak)} in all; memory_limit is "
+            f"{format_bytes(memory_limit)}; raise it, or leave reduction out to rewrite X in place"
         )
-    return Plan(memory_limit, True, n, 1, strip, False, peak, 0, 0, 0, n_block_steps > 0)
+    return Plan(memory_limit, True, n, 1, strip, False, peak, 0, 0, 0, 0, n_block_steps > 0)
 
 
 def _remedy(in_memory: bool, reads_wide: bool) -> str:
@@ -238,6 +253,25 @@ def chunk_width(n_features: int, n_samples: int, itemsize: int) -> int:
     if width < least:
         width = least + -least % 1024
     return min(width, n_samples)
+
+
+def block_samples(n_features: int) -> int:
+    """Samples that are multiplied at a time on the way to the Gram matrix: a function of `n`."""
+    return max(64, BLOCK_BYTES // (8 * n_features))
+
+
+def leaf_samples(n_features: int) -> int:
+    """Samples that are summed up before the tree: blocks of at least `n` samples in all."""
+    block = block_samples(n_features)
+    return block * max(LEAF_BLOCKS, -(-n_features // block))
+
+
+def gram_sums(n_features: int, n_samples: int) -> int:
+    """Sums of n x n that are held at a time: of the leaf, and of each level of the tree."""
+    sums, nodes = 1, -(-n_samples // leaf_samples(n_features))
+    while nodes > 1:
+        sums, nodes = sums + 1, nodes // FAN_IN
+    return sums
 
 
 def strip_width(

@@ -52,6 +52,6 @@ def _replay_stretch(working: WorkingMatrix, log: TransformLog, part: slice) -> N
     replay_panel(panel, pairs, columns, left, right)
     rotates = pairs[:, 1] < n
     rows, factors = pairs[rotates], left[rotates]
-    for start, stop, block in working:
+    for start, stop, block in working.sweep():
         replay_rows(block, stop - start, rows, factors)
     working.scatter(touched, panel)

@@ -18,14 +18,8 @@ from streamsvd.metrics import Accuracy, measure
 from streamsvd.options import Options, Progress, check_axis, parse_size
 from streamsvd.progress import progress_bar
 from streamsvd.refine import Refined, refine_rows
-from streamsvd.store import (
-    Source,
-    new_output,
-    open_source,
-    open_written,
-    read_group,
-    write_group,
-)
+from streamsvd.sources import Source, open_source
+from streamsvd.store import new_output, open_written, read_group, write_group
 from streamsvd.system import n_cpus
 
 FORMAT, VERSION = "streamsvd-result", 1
@@ -211,7 +205,7 @@ class SVDResult:
     def pairs(self) -> Array:
         """(m, 2) the pairs (i, j) of the transforms, in order; rows of the working matrix.
 
-        After a pivot, row r is feature ``log.order[r]``.
+        After a pivot, row r is feature ``log.order[r]``. Block steps have ``log.indices`` instead.
         """
         if isinstance(self.log, BlockLog):
             raise OptionError("block steps have no pairs: see log.indices")

@@ -68,6 +68,15 @@ def flush_lanes(lanes: Array, sums: Array, i: int) -> None:
 
 
 @jit
+def subtract_shift(x: Array, shift: Array, out: Array) -> None:
+    """Write ``x - shift`` to `out`, both (n, c), in float64."""
+    for i in range(x.shape[0]):
+        s = shift[i]
+        for k in range(x.shape[1]):
+            out[i, k] = np.float64(x[i, k]) - s
+
+
+@jit
 def center_samples(x: Array) -> None:
     """Subtract from each column its mean over the rows, added from the first row to the last."""
     n, width = x.shape

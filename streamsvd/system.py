@@ -29,6 +29,12 @@ def page_cache() -> int:
     return min((limit for limit in limits if limit is not None), default=2**32)
 
 
+def drop_pages(fd: int) -> None:
+    """Take a file out of the page cache, except for what is mapped or not yet on the disk."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def free_memory() -> int:
     """Bytes that can still be allocated: what is available, container and process limits."""
     limits = [_field("/proc/meminfo", "MemAvailable")]

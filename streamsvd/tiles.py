@@ -1,11 +1,11 @@
 """Block steps on columns that are held in blocks of any width: products on a fixed grid of tiles.
 
-The last bits of a BLAS product depend on the shape of the call and on where in it a column stands
-(a call for one column, or for seven, differs from one for all: measured with OpenBLAS). So rows
-are multiplied a tile at a time: `plan.TILE_WIDTH` columns, counted from column 0 of the whole
-matrix, copied into an array of one shape, whatever stands in the place of columns that are not held
-here. The result has the same bits however the columns are cut into blocks and partitions, with one
-BLAS thread a call; threads are for partitions.
+The last bits of a BLAS product depend on the shape of the call: with OpenBLAS, a column alone
+differs from the same column among others. So rows are multiplied a tile at a time:
+`plan.TILE_WIDTH` columns, counted from column 0 of the whole matrix, copied into an array of one
+shape, whatever stands in the place of columns that are not held here. The result has the same bits
+however the columns are cut into blocks and partitions, with one BLAS thread a call; threads are for
+partitions.
 
 `streamsvd.kernels` has the symbols, and the rules that kernels keep.
 """

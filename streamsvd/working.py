@@ -8,7 +8,10 @@ read the array.
 import errno
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ import numpy as np
 from streamsvd.errors import ResourceError
 from streamsvd.kernels import Array
 from streamsvd.plan import PAGE
+from streamsvd.system import drop_pages
 
 
 class WorkingMatrix:
@@ -32,6 +36,14 @@ class WorkingMatrix:
         `N`.
     paths, maps : lists of Path and of mmap
         What backs the blocks on disk, empty in memory.
+
+    Attributes
+    ----------
+    tops : list of (n_rows, c) arrays, or None
+        The first rows of each block while they are held in memory.
+    crowds_cache : bool
+        Whether the blocks on disk are more than the page cache can hold. Then passes over whole
+        blocks leave nothing of them in the cache: moves read the pages that they need.
     """
 
     def __init__(
@@ -46,6 +58,7 @@ class WorkingMatrix:
         self.n_samples = n_samples
         self.dtype: np.dtype[Any] = blocks[0].dtype
         self.tops: list[Array] | None = None
+        self.crowds_cache = False
 
     @classmethod
     def in_memory(cls, n_features: int, n_samples: int, dtype: np.dtype[Any]) -> "WorkingMatrix":
@@ -88,6 +101,20 @@ class WorkingMatrix:
             start = b * self.width
             yield start, min(start + self.width, self.n_samples), block
 
+    def sweep(self) -> Iterator[tuple[int, int, Array]]:
+        """Like iterating, for work on whole blocks: they are read ahead."""
+        for b, part in enumerate(self):
+            if self.maps and hasattr(mmap, "MADV_SEQUENTIAL"):
+                self.maps[b].madvise(mmap.MADV_SEQUENTIAL)
+            yield part
+            if self.maps and hasattr(mmap, "MADV_RANDOM"):
+                self.maps[b].madvise(mmap.MADV_RANDOM)
+            if self.crowds_cache:
+                self.maps[b].flush()
+                self.maps[b].madvise(mmap.MADV_DONTNEED)  # of this map; mapped pages are kept
+                with open(self.paths[b], "rb") as file:
+                    drop_pages(file.fileno())
+
     def write(self, start: int, strip: Array) -> None:
         """Write the columns `strip` (n, c), C-contiguous, from column `start` on."""
         done = 0
@@ -97,17 +124,44 @@ class WorkingMatrix:
             self._write_in(b, k, strip[:, done : done + count])
             done += count
 
+    @contextmanager
+    def write_behind(self) -> Iterator[Callable[[int, Array], None]]:
+        """A `write` that returns at once, for strips that come in order and stay as they are.
+
+        On the disk, one strip is written while the caller works on the next.
+        """
+        if not self.paths:
+            yield self.write
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="streamsvd-write") as writer:
+            pending: Future[None] | None = None
+
+            def write(start: int, strip: Array) -> None:
+                nonlocal pending
+                if pending is not None:
+                    pending.result()
+                pending = writer.submit(self.write, start, strip)
+
+            yield write
+            if pending is not None:
+                pending.result()
+
     def _write_in(self, b: int, k: int, part: Array) -> None:
         if not self.paths:
             self.blocks[b][:, k : k + part.shape[1]] = part
             return
         try:
             with open(self.paths[b], "r+b", buffering=0) as file:
+                fd = file.fileno()
+                piece_bytes = sys.maxsize if self.crowds_cache else PAGE
                 if part.shape[1] == self.width and part.flags.c_contiguous:
-                    _write_pages(file.fileno(), part, 0)
-                    return
-                for i, row in enumerate(part):
-                    _write_pages(file.fileno(), row, (i * self.width + k) * part.itemsize)
+                    _write(fd, part, 0, piece_bytes)
+                else:
+                    for i, row in enumerate(part):
+                        _write(fd, row, (i * self.width + k) * part.itemsize, piece_bytes)
+                if self.crowds_cache and k + part.shape[1] == self.width:
+                    os.fsync(fd)
+                    drop_pages(fd)
         except OSError as error:
             raise ResourceError(
                 f"cannot write {self.paths[b]}: {error}; make room, or raise the limit of open "
@@ -175,18 +229,18 @@ class WorkingMatrix:
             mapped.flush()
 
 
-def _write_pages(fd: int, values: Array, offset: int) -> None:
-    """Write contiguous `values` at `offset`, a page at a time.
+def _write(fd: int, values: Array, offset: int, piece_bytes: int) -> None:
+    """Write contiguous `values` at `offset`, in pieces that end at multiples of `piece_bytes`.
 
     What is written in one call is cached in pieces as large, and such a piece is written back whole
     when a map changes one number of it: eight times the bytes for a column move, measured on Linux
-    6.18 with ext4. Storing through the map keeps single pages too, but costs a fault for each,
-    twice the time.
+    6.18 with ext4. So what is to stay in the cache is written a page at a time. Storing through the
+    map keeps single pages too, but costs a fault for each, twice the time.
     """
     data = memoryview(values).cast("B")  # type: ignore[arg-type]
-    first = PAGE - offset % PAGE
-    for start in (0, *range(first, len(data), PAGE)):
-        stop = first if start == 0 else start + PAGE
+    first = piece_bytes - offset % piece_bytes
+    for start in (0, *range(first, len(data), piece_bytes)):
+        stop = first if start == 0 else start + piece_bytes
         piece = data[start:stop]
         while piece:
             written = os.pwrite(fd, piece, offset + start)
@@ -194,16 +248,17 @@ def _write_pages(fd: int, values: Array, offset: int) -> None:
 
 
 def reserve_files(paths: list[Path], n_bytes: int) -> None:
-    """Create files of `n_bytes` zeros, their space reserved.
+    """Create files of `n_bytes` zeros.
 
-    A full disk is noticed here and not in the middle of a move, where it would be a crash.
+    The last one may not be written whole by the ingest, so its space is reserved: a full disk in
+    the middle of a move would be a crash. Reserving all of them would double the time to write.
     """
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "w+b") as file:
-            if hasattr(os, "posix_fallocate"):
+            if path == paths[-1] and hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, n_bytes)
-            else:  # macOS
+            else:
                 os.ftruncate(file.fileno(), n_bytes)
 
 

@@ -1,5 +1,6 @@
 """A run that stopped goes on as if it had not: the same bits, and nothing done twice."""
 
+import json
 import os
 import re
 import shutil
@@ -618,6 +619,28 @@ def test_ctrl_c_before_the_first_move_costs_no_ingest(
     made, took = go_on(source, workspace, n_transforms=M)
     assert took == ["transforms"]
     assert differences(made, sparse_svd(source, P, n_transforms=M)) == []
+
+
+def test_a_store_that_was_written_to_is_not_taken_up(source: Path, tmp_path: Path) -> None:
+    """A file of the same size, changed after the clean stop, costs an ingest and no bits."""
+    workspace = tmp_path / "workspace"
+    sparse_svd(source, P, n_transforms=20, workspace=workspace)
+    chunk = next(path for path in (workspace / "x.zarr" / "c").rglob("*") if path.is_file())
+    content = bytearray(chunk.read_bytes())
+    content[7] ^= 64
+    chunk.write_bytes(content)
+    made, took = go_on(source, workspace, n_transforms=M)
+    assert took == ["ingest", "transforms"]
+    assert differences(made, sparse_svd(source, P, n_transforms=M)) == []
+
+
+def test_another_version_is_refused(source: Path, tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    sparse_svd(source, P, n_transforms=20, workspace=workspace)
+    run = json.loads((workspace / "run.json").read_text())
+    (workspace / "run.json").write_text(json.dumps(run | {"streamsvd": "0.0.1"}))
+    with pytest.raises(OptionError, match=r"another streamsvd: '0\.0\.1' there"):
+        go_on(source, workspace, n_transforms=M)
 
 
 def slow_to_flush(source: Path, workspace: Path) -> Any:

@@ -68,7 +68,7 @@ def run(x: Matrix, p: int, steps: int, dtype: str) -> Clock:
     """The times of `steps` block steps (nuclear)."""
     working = WorkingMatrix([x.astype(dtype)], x.shape[1])
     coordinator = make_block_coordinator(working, p, "nuclear")
-    executor = SerialExecutor(make_partitions(working, p, 1, False))
+    executor = SerialExecutor(make_partitions(working, p, 1))
     log = BlockLog(p, *x.shape)
     clock = Clock(log, dtype)
     block_algorithm(coordinator, executor, log, steps, after_step=clock.after_step)

@@ -110,6 +110,7 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=1024)
     parser.add_argument("--components", type=int, default=15)
     parser.add_argument("--transforms", type=int, default=1000)
+    parser.add_argument("--center", choices=["features", "samples"])
     parser.add_argument("--memory-limit", default="1GiB")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--keep", action="store_true", help="keep the store for the next run")
@@ -151,6 +152,7 @@ def main() -> None:
                 str(source),
                 args.components,
                 n_transforms=m,
+                center=args.center,
                 memory_limit=args.memory_limit,
                 progress=clock,
             )
