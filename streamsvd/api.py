@@ -40,6 +40,7 @@ def sparse_svd(
     n_threads: int | None = None,
     tol: float = 0.0,
     random_state: int | None = None,
+    client: Any = None,
     progress: Progress = None,
 ) -> SVDResult:
     r"""Sparse low-rank approximation by iterative coordinate descent.
@@ -138,6 +139,11 @@ def sparse_svd(
     random_state : int, optional
         Seed of ``selection="random"``; drawn afresh, and recorded, when not given (it must be for
         a run that can be resumed).
+    client : distributed.Client, optional
+        Run on a Dask cluster: columns of `X` on the workers, pairs picked here, with the same bits
+        as in one process; on the way to the Gram matrix, tasks. The source must be a store that the
+        workers can open (for ``reduction="gram"`` also a Dask array). A worker that is lost is made
+        up for by the others; `memory_limit` is that of each worker.
     progress : bool or callable, optional
         True for a progress bar, False for none; by default a bar on a terminal. A callable is
         given ``(stage, done, total)``.
@@ -208,7 +214,7 @@ def sparse_svd(
         tol=tol,
         random_state=random_state,
     )
-    return fit(X, options, progress)
+    return fit(X, options, progress, client)
 
 
 def sparse_pca(
@@ -231,6 +237,7 @@ def sparse_pca(
     memory_limit: int | str | None = None,
     n_threads: int | None = None,
     tol: float = 1e-8,
+    client: Any = None,
     progress: Progress = None,
 ) -> SVDResult:
     """Sparse principal components within a budget of nonzeros, from one pass over the data.
@@ -243,7 +250,7 @@ def sparse_pca(
     ----------
     X, n_components, sample_axis, sample_dim, layer, normalize, missing_chunks
         As in `sparse_svd`.
-    memory_limit, n_threads, progress
+    memory_limit, n_threads, client, progress
         As in `sparse_svd`.
     max_fill, max_nonzeros : float, int, optional
         Budget of nonzeros of all components together, as a share of ``p n`` or a count. When no
@@ -302,6 +309,7 @@ def sparse_pca(
         memory_limit=memory_limit,
         n_threads=n_threads,
         tol=tol,
+        client=client,
         progress=progress,
     )
 
@@ -325,7 +333,8 @@ def plan_svd(X: Any, n_components: int, **options: Any) -> Plan:
         When the fit would be refused, with the figures and the remedy.
     """
     options.pop("progress", None)
+    client = options.pop("client", None)
     checked = Options(n_components=n_components, **options)
     source = open_data(X, Ask.of(checked))
     checked.check_shape(source.n_features, source.n_samples)
-    return plan_fit(source, checked)
+    return plan_fit(source, checked, client)

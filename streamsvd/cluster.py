@@ -21,8 +21,7 @@ from streamsvd.kernels import Array
 from streamsvd.options import Options
 from streamsvd.plan import FAN_IN, Plan, leaf_samples, make_plan
 from streamsvd.replay import replay_touched, touched_columns
-from streamsvd.sources import DaskSource, Source, ZarrSource
-from streamsvd.transforms import TransformLog
+from streamsvd.sources import DaskSource, Source, SparseSource, ZarrSource
 from streamsvd.working import WorkingMatrix
 
 logger = logging.getLogger("streamsvd")
@@ -37,8 +36,8 @@ MADE, READ, SETTLED, ORDERED, REPLAYED, BEGUN = range(6)
 """How far the columns of all workers have come."""
 
 NO_WORKERS = (
-    "all workers of the cluster are gone; start some, and run again (with resume=True if there is a "
-    "workspace)"
+    "all workers of the cluster are gone; start some, and run again (with resume=True if there is "
+    "a workspace)"
 )
 
 Advance = Callable[[int], None]
@@ -104,6 +103,11 @@ def cluster_gram(
     reads too. Tasks are retried by Dask when a worker is lost. Memory of a task: two n x n matrices
     and a few strips of samples.
     """
+    if not isinstance(source, ZarrSource | SparseSource | DaskSource):
+        raise OptionError(
+            f"{source.name} cannot be read by the workers; write it to a Zarr store that they see, "
+            "or leave client out"
+        )
     n, n_samples, leaf = source.n_features, source.n_samples, leaf_samples(source.n_features)
     token = uuid.uuid4().hex[:8]
     threads = sum(w["nthreads"] for w in workers_of(client).values())

@@ -72,7 +72,8 @@ class Columns:
         self._ingest = Ingest(
             share.source, self._working, share.center, share.normalize, share.start
         )
-        self._step, self._answer, self._mapped = 0, None, 0
+        self._step, self._mapped = 0, 0
+        self._answer: Any = None
 
     def _make(self) -> WorkingMatrix:
         share = self.share

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from streamsvd.assembly import (
 from streamsvd.blocklog import BlockLog, BlockSupports, new_log
 from streamsvd.blocks import BlockCoordinator, block_algorithm, random_blocks, replay_blocks
 from streamsvd.checkpoint import Workspace
+from streamsvd.cluster import ClusterMatrix, check_client, cluster_gram, plan_shares
 from streamsvd.coordinator import Coordinator
 from streamsvd.errors import OptionError, ResourceError, StreamSVDError
 from streamsvd.executor import Executor, SerialExecutor, ThreadExecutor
@@ -53,21 +54,24 @@ CHECKPOINT_SECONDS = 5.0
 """How much work a killed run may lose."""
 
 
-def fit(x: Any, options: Options, progress: Progress) -> SVDResult:
-    """Run `streamsvd.sparse_svd` with checked options."""
+def fit(x: Any, options: Options, progress: Progress, client: Any = None) -> SVDResult:
+    """Run `streamsvd.sparse_svd` with checked options, on the cluster of `client` if given."""
     began = time.monotonic()
     source = open_data(x, Ask.of(options))
     options.check_shape(source.n_features, source.n_samples)
-    plan = plan_fit(source, options)
+    plan = plan_fit(source, options, client)
     logger.info(plan.describe())
-    with stop_requests() as stop, _workspace(options, plan) as space:
+    with (
+        stop_requests() as stop,
+        _workspace(options, plan.in_memory or client is not None) as space,
+    ):
         if options.workspace is not None:
             stop.message = (
                 "stopped before the first transform; go on with the same call and resume=True "
                 f"(workspace {options.workspace})"
             )
         try:
-            result = _Run(source, options, plan, space, progress, stop).result()
+            result = _Run(source, options, plan, space, progress, stop, client).result()
         except OSError as error:
             if error.errno != errno.EMFILE:
                 raise
@@ -79,9 +83,16 @@ def fit(x: Any, options: Options, progress: Progress) -> SVDResult:
     return replace(result, seconds=seconds, bytes_read=source.bytes_read)
 
 
-def plan_fit(source: Source, options: Options) -> Plan:
-    """What the fit of `source` will take; refuses one that cannot be done."""
+def plan_fit(source: Source, options: Options, client: Any = None) -> Plan:
+    """What the fit of `source` will take; refuses one that cannot be done.
+
+    With a client, what it will take of each worker; of this process for the Gram matrix.
+    """
     dtype = working_dtype(source.dtype, options.dtype)
+    if client is not None:
+        check_client(client)
+        if options.reduction != "gram":
+            return plan_shares(client, source, options, dtype, options.memory_bytes)
     sizes = {
         "n_features": source.n_features,
         "n_samples": source.n_samples,
@@ -133,7 +144,7 @@ def _check_own_memory(x: Any, dtype: np.dtype[Any]) -> None:
 
 
 @contextmanager
-def _workspace(options: Options, plan: Plan) -> Iterator[Workspace | None]:
+def _workspace(options: Options, needs_none: bool) -> Iterator[Workspace | None]:
     """The folder of the working store: given, temporary, or None when none is needed."""
     if options.workspace is not None:
         with Workspace(workspace_path(options.workspace)) as space:
@@ -142,7 +153,7 @@ def _workspace(options: Options, plan: Plan) -> Iterator[Workspace | None]:
             except StreamSVDError:
                 space.abandon()
                 raise
-    elif plan.in_memory or options.overwrite_x:
+    elif needs_none or options.overwrite_x:
         yield None
     else:
         folder = Path(tempfile.mkdtemp(prefix="streamsvd-"))
@@ -164,9 +175,12 @@ class _Run:
         space: Workspace | None,
         progress: Progress,
         stop: StopRequest,
+        client: Any,
     ) -> None:
         self.source, self.options, self.plan = source, options, plan
         self.space, self.progress, self.stop = space, progress, stop
+        self.client = client
+        self.cluster: ClusterMatrix | None = None
         self.keeps = options.workspace is not None
         self.reduces = options.reduction == "gram"
         n, n_samples = source.n_features, source.n_samples
@@ -181,7 +195,14 @@ class _Run:
         self.gram: Array | None = None
 
     def result(self) -> SVDResult:
-        """Do all of it."""
+        """Do all of it, and leave nothing on the cluster."""
+        try:
+            return self._result()
+        finally:
+            if self.cluster is not None:
+                self.cluster.release()
+
+    def _result(self) -> SVDResult:
         options, p = self.options, self.options.n_components
         working, ingested = self._prepare()
         stopped = "n_transforms"
@@ -193,7 +214,12 @@ class _Run:
             self.stop.deferred, self.stop.message = False, self._how_to_go_on()
             if self.stop.signal is not None:
                 raise_for(self.stop.signal, self.stop.message)
-        energies = working.diagonal()[:p] if self.reduces else row_energies(working, p)
+        if self.reduces:
+            energies = working.diagonal()[:p]
+        elif isinstance(working, ClusterMatrix):
+            energies = working.row_energies()
+        else:
+            energies = row_energies(working, p)
         result = SVDResult(
             log=self.log,
             n_transforms=min(self.n_transforms, len(self.log)),
@@ -230,11 +256,13 @@ class _Run:
 
     # ------------------------------------------------------------------ the working matrix
 
-    def _prepare(self) -> tuple[WorkingMatrix, dict[str, Array]]:
+    def _prepare(self) -> tuple[WorkingMatrix | ClusterMatrix, dict[str, Array]]:
         """The working matrix where the log stands, and the statistics of the ingested source."""
         space = self.space
         if self.reduces:
             return self._reduce()
+        if self.client is not None:
+            return self._distribute()
         if space is None:
             working = self._overwritten() if self.options.overwrite_x else self._in_memory()
             return working, self._ingest(working)
@@ -258,14 +286,14 @@ class _Run:
         """``X X^T`` as the working matrix, its rows and columns in the order of the pivot."""
         options = self.options
         with progress_bar(self.progress, "gram", self.source.n_samples) as advance:
-            self.gram, preprocessing = gram_matrix(
-                self.source,
-                options.center,
-                options.normalize,
-                self.plan.strip_samples,
-                options.n_threads or n_cpus(),
-                advance,
-            )
+            asked = (self.source, options.center, options.normalize)
+            if self.client is not None:
+                self.gram, preprocessing = cluster_gram(self.client, *asked, advance)
+            else:
+                threads = options.n_threads or n_cpus()
+                self.gram, preprocessing = gram_matrix(
+                    *asked, self.plan.strip_samples, threads, advance
+                )
         energies = np.diag(self.gram).copy()
         if options.pivot:
             self.log.order = pivot_order(energies, options.n_components)
@@ -277,6 +305,25 @@ class _Run:
             "energies": energies,
             "initial": energies[order[: options.n_components]],
         }
+
+    def _distribute(self) -> tuple[ClusterMatrix, dict[str, Array]]:
+        """The columns on the workers of the cluster; what a stopped run logged is replayed."""
+        options, space = self.options, self.space
+        if space is not None and space.begin(self._identity(), options.resume):
+            space.load_log(self.log)
+        working = ClusterMatrix(self.client, self.source, options, self.plan, self.dtype, self.log)
+        self.cluster = working
+        with progress_bar(self.progress, "ingest", self.source.n_samples) as advance:
+            ingested = working.ingest(advance)
+        order = None
+        if options.pivot:
+            order = self.log.order = pivot_order(ingested["energies"], options.n_components)
+        working.take_order(order)
+        initial = working.diagonal()[: options.n_components].astype(np.float64)
+        if len(self.log):
+            logger.info("replaying %d transforms", len(self.log))
+            working.replay()
+        return working, ingested | {"initial": initial}
 
     def _in_memory(self) -> WorkingMatrix:
         return WorkingMatrix.in_memory(self.source.n_features, self.source.n_samples, self.dtype)
@@ -350,16 +397,11 @@ class _Run:
 
     # -------------------------------------------------------------------------- the loop
 
-    def _rotate(self, working: WorkingMatrix, ingested: dict[str, Array]) -> str:
+    def _rotate(self, working: WorkingMatrix | ClusterMatrix, ingested: dict[str, Array]) -> str:
         """Algorithm 1, or its block form, from where the log stands; says why it ended."""
-        options, p = self.options, self.options.n_components
-        first = len(self.log)
+        options, first = self.options, len(self.log)
         coordinator, solve = self._solver(working)
-        if self.plan.hold_rows:
-            working.hold_rows(p)
-        partitions = make_partitions(working, p, options.n_threads or 1)
-        executor: Executor
-        executor = ThreadExecutor(partitions) if len(partitions) > 1 else SerialExecutor(partitions)
+        executor = self._executor(working)
         total = float(ingested["energies"].sum())
         threshold = options.tol * (total if self.reduces else total**0.5)
         if self.reduces and options.n_transforms is None:  # where rounding errors begin
@@ -372,16 +414,28 @@ class _Run:
         finally:
             executor.close()
             if len(self.log) > first:
-                working.release_rows()
+                if isinstance(working, WorkingMatrix):
+                    working.release_rows()
                 working.write(0, np.ascontiguousarray(coordinator.left.T))
 
+    def _executor(self, working: WorkingMatrix | ClusterMatrix) -> Executor:
+        """Where the columns are moved: on the cluster, on threads, or here."""
+        if isinstance(working, ClusterMatrix):
+            return working
+        if self.plan.hold_rows:
+            working.hold_rows(self.options.n_components)
+        partitions = make_partitions(
+            working, self.options.n_components, self.options.n_threads or 1
+        )
+        return ThreadExecutor(partitions) if len(partitions) > 1 else SerialExecutor(partitions)
+
     def _solver(
-        self, working: WorkingMatrix
+        self, working: WorkingMatrix | ClusterMatrix
     ) -> tuple[Coordinator | BlockCoordinator, Callable[..., str]]:
         """What picks, and what runs: a function of the executor, the threshold, and `_keeper`."""
         p, score = self.options.n_components, self.options.score
-        if isinstance(self.log, BlockLog):
-            blocks = make_block_coordinator(working, p, score, self.reduces)
+        if isinstance(self.log, BlockLog):  # never distributed, see `plan_shares`
+            blocks = make_block_coordinator(cast(WorkingMatrix, working), p, score, self.reduces)
             return blocks, partial(self._take_blocks, self.log, blocks)
         supports = None
         if self.options.fill_penalty or self.budget is not None:
@@ -453,9 +507,12 @@ class _Run:
 
         return after_step
 
-    def _finish(self, working: WorkingMatrix, ingested: dict[str, Array]) -> None:
+    def _finish(self, working: WorkingMatrix | ClusterMatrix, ingested: dict[str, Array]) -> None:
         """Leave the working store, the log and the marks in order."""
-        if self.keeps and self.space is not None:
+        if isinstance(working, ClusterMatrix):
+            if self.space is not None:
+                self.space.append(self.log)
+        elif self.keeps and self.space is not None:
             self.space.append(self.log)
             working.flush()
             self.space.save_ingested(ingested)

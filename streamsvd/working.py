@@ -175,7 +175,11 @@ class WorkingMatrix:
     def rows(self, n_rows: int, stop: int) -> Array:
         """A copy of the first rows, columns below `stop`, (n_rows, stop)."""
         return np.concatenate(
-            [block[:n_rows, : max(0, stop - start)] for start, _, block in self if start < stop],
+            [
+                block[:n_rows, : max(0, stop - start)]
+                for start, _, block in self
+                if start < stop or start == 0
+            ],
             axis=1,
         )
 
