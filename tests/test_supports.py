@@ -250,7 +250,6 @@ def test_the_budget_ends_the_run(fill: float, alpha: float) -> None:
     assert result.stopped == "converged"
 
 
-@pytest.mark.parametrize(("reduction", "selection"), ENGINES)
 @pytest.mark.parametrize("cap", [1, 2, 5, 24])
 @pytest.mark.parametrize("reduction", [None, "gram"])
 @pytest.mark.parametrize("budget", [None, 9])
@@ -274,6 +273,7 @@ def test_no_component_passes_its_limit(cap: int, reduction: str | None, budget: 
         assert (sizes == cap).any()
 
 
+@pytest.mark.parametrize(("reduction", "selection"), ENGINES)
 @pytest.mark.parametrize("budget", [{"max_nonzeros": 7}, {"max_fill": 0.1}])
 def test_the_budget_holds_for_every_selection(
     budget: dict[str, Any], reduction: str | None, selection: str

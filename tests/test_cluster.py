@@ -1,0 +1,339 @@
+"""On a Dask cluster of processes: the same bits, also when workers are killed."""
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from distributed import Client, LocalCluster
+from helpers import differences, normal, write_zarr
+from scipy import sparse
+
+from streamsvd import (
+    OptionError,
+    ResourceError,
+    SourceError,
+    cluster,
+    plan_svd,
+    sparse_pca,
+    sparse_svd,
+)
+from streamsvd.plan import FAN_IN
+from streamsvd.sources import open_source
+
+N, SAMPLES, P, M = 30, 3000, 4, 120
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Port .* is already in use"),
+    pytest.mark.filterwarnings("ignore:Sending large graph"),
+    # of the port that distributed looks for, and does not close
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Client]:
+    """Three workers, which their nannies start again when they are killed."""
+    with (
+        LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None) as made,
+        Client(made) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    X = normal(N, SAMPLES) * np.linspace(1, 3, N)[:, None] + np.linspace(-5, 9, N)[:, None]
+    return write_zarr(tmp_path_factory.mktemp("cluster") / "x.zarr", X, (N, 170))
+
+
+def folders_of(client: Client) -> list[str]:
+    """What the workers have in their directories."""
+    folders = client.run(lambda dask_worker: dask_worker.local_directory)
+    return [p.name for folder in folders.values() for p in Path(folder).glob("streamsvd-*")]
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "features": {"center": "features", "normalize": "features"},
+    "samples": {"center": "samples", "normalize": "samples"},
+    "both": {"center": "features", "normalize": "samples", "selection": "gain"},
+    "pivot": {"center": "features", "pivot": True, "fill_penalty": 0.3, "max_nonzeros": 60},
+    "random": {"selection": "random", "random_state": 3, "dtype": "float32"},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_same_bits(three: Client, store: Path, name: str) -> None:
+    made = sparse_svd(store, P, n_transforms=M, client=three, **OPTIONS[name])
+    assert differences(made, sparse_svd(store, P, n_transforms=M, **OPTIONS[name])) == []
+    assert folders_of(three) == []
+
+
+def test_same_bits_from_disk(three: Client, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shares that do not fit into the memory of a worker are in its directory."""
+    planned, seen = cluster.make_plan, []
+
+    def on_disk(**sizes: Any) -> Any:
+        made = planned(**sizes | {"place": "disk"})
+        seen.append(made)
+        return made
+
+    monkeypatch.setattr(cluster, "make_plan", on_disk)
+    made = sparse_svd(store, P, n_transforms=M, center="features", client=three)
+    assert not seen[0].in_memory
+    assert differences(made, sparse_svd(store, P, n_transforms=M, center="features")) == []
+    assert folders_of(three) == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_fewer_workers_and_samples_than_features(workers: int, tmp_path: Path) -> None:
+    few = write_zarr(tmp_path / "few.zarr", normal(N, 20), (N, 7))
+    many = write_zarr(tmp_path / "many.zarr", normal(6, 400), (6, 33))
+    with (
+        LocalCluster(n_workers=workers, threads_per_worker=2, dashboard_address=None) as made,
+        Client(made) as client,
+    ):
+        for path, p in ((few, 3), (many, 6)):
+            here = sparse_svd(path, p, n_transforms=40)
+            assert differences(sparse_svd(path, p, n_transforms=40, client=client), here) == []
+
+
+# ------------------------------------------------------------------------------- reduction
+
+
+@pytest.mark.parametrize("kind", ["zarr", "dask", "csr"])
+@pytest.mark.parametrize("center", ["features", "samples"])
+def test_gram_has_the_same_bits(
+    three: Client, store: Path, tmp_path: Path, kind: str, center: str
+) -> None:
+    X: Any = store
+    axis = 1
+    if kind == "dask":
+        X = da.from_zarr(str(store))
+    elif kind == "csr":
+        dense = np.maximum(normal(SAMPLES, N) - 1, 0)
+        matrix, axis = sparse.csr_array(dense), 0
+        group = zarr.create_group(tmp_path / "x.zarr")
+        group.attrs.update({"encoding-type": "csr_matrix", "shape": [SAMPLES, N]})
+        for part in ("data", "indices", "indptr"):
+            group.create_array(part, data=getattr(matrix, part))
+        X = tmp_path / "x.zarr"
+    options: dict[str, Any] = {"max_fill": 0.3, "center": center, "sample_axis": axis}
+    made = sparse_pca(X, P, client=three, **options)
+    here = sparse_pca(X, P, **options)
+    assert made.gram is not None
+    assert here.gram is not None
+    assert made.gram.tobytes() == here.gram.tobytes()
+    assert differences(made, here) == []
+
+
+@pytest.mark.parametrize("n_leaves", [1, 2, 15, 16, 17, 33, 256, 300, 1000])
+@pytest.mark.parametrize("threads", [1, 3, 40])
+def test_tasks_are_nodes_of_the_tree(n_leaves: int, threads: int) -> None:
+    """They cover all leaves in order, each is a whole node, and they give the tree of one sum."""
+    tasks = list(cluster._tasks(n_leaves, threads))
+    assert [lo for _, lo, _ in tasks] == [0, *(hi for _, _, hi in tasks[:-1])]
+    assert tasks[-1][2] == n_leaves
+    for level, lo, hi in tasks:
+        assert hi - lo == FAN_IN**level
+        assert lo % FAN_IN**level == 0
+    assert len(tasks) >= min(n_leaves, threads)
+
+
+# -------------------------------------------------------------------------------- failures
+
+
+class Killer(threading.Thread):
+    """Kills a worker of the cluster after a while."""
+
+    def __init__(self, client: Client, delay: float, seed: int) -> None:
+        super().__init__(daemon=True)
+        self.killed: int | None = None
+        self._client, self._delay, self._random = client, delay, random.Random(seed)
+
+    def run(self) -> None:
+        pids = list(self._client.run(os.getpid).values())
+        time.sleep(self._delay)
+        self.killed = self._random.choice(pids)
+        try:
+            os.kill(self.killed, signal.SIGKILL)
+        except ProcessLookupError:
+            self.killed = None
+
+
+def settled(client: Client, n_workers: int = 3) -> None:
+    client.wait_for_workers(n_workers, timeout=60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(14))
+def test_a_worker_is_killed(three: Client, store: Path, seed: int) -> None:
+    """At some time in the ingest or the moves."""
+    settled(three)
+    options = {"center": "features", "normalize": "features", "pivot": bool(seed % 2)}
+    delay = float(np.random.default_rng(seed).uniform(0.0, 1.5))
+    killer = Killer(three, delay, seed)
+    killer.start()
+    made = sparse_svd(store, P, n_transforms=3 * M, client=three, **options)
+    killer.join()
+    assert differences(made, sparse_svd(store, P, n_transforms=3 * M, **options)) == []
+    settled(three)
+    assert folders_of(three) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_a_worker_is_killed_on_the_way_to_the_gram_matrix(
+    three: Client, tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    settled(three)
+    path = tmp_path_factory.mktemp("gram") / "x.zarr"
+    array = zarr.create_array(path, shape=(400, 120_000), chunks=(400, 10_000), dtype="f4")
+    for start in range(0, 120_000, 10_000):
+        array[:, start : start + 10_000] = normal(400, 10_000, start)
+    killer = Killer(three, float(np.random.default_rng(seed).uniform(0.0, 2.0)), seed)
+    killer.start()
+    made = sparse_pca(path, 3, max_fill=0.02, refine=False, client=three)
+    killer.join()
+    here = sparse_pca(path, 3, max_fill=0.02, refine=False)
+    assert made.gram is not None
+    assert here.gram is not None
+    assert made.gram.tobytes() == here.gram.tobytes()
+
+
+def test_a_killed_worker_between_moves(three: Client, store: Path) -> None:
+    """Killed at a known step: its columns are made again from the source and the log."""
+    settled(three)
+    pids = list(three.run(os.getpid).values())
+
+    def kill(stage: str, done: int, total: int) -> None:
+        if stage == "transforms" and done >= 20 and pids:
+            os.kill(pids.pop(), signal.SIGKILL)
+            pids.clear()
+
+    made = sparse_svd(store, P, n_transforms=M, client=three, progress=kill)
+    assert not pids
+    assert differences(made, sparse_svd(store, P, n_transforms=M)) == []
+    settled(three)
+
+
+def test_goes_on_from_a_workspace(three: Client, store: Path, tmp_path: Path) -> None:
+    """Begun on the cluster, gone on with there and in one process."""
+    settled(three)
+    whole = sparse_svd(store, P, n_transforms=M, center="features")
+    options: dict[str, Any] = {"center": "features", "workspace": tmp_path / "run"}
+    sparse_svd(store, P, n_transforms=40, client=three, **options)
+    made = sparse_svd(store, P, n_transforms=80, client=three, resume=True, **options)
+    assert differences(made, whole.at(80), path_only=True) == []
+    made = sparse_svd(store, P, n_transforms=M, resume=True, **options)
+    assert differences(made, whole) == []
+
+
+def test_interrupted(three: Client, store: Path, tmp_path: Path) -> None:
+    settled(three)
+
+    def interrupt(stage: str, done: int, total: int) -> None:
+        if stage == "transforms" and 20 <= done < M:
+            signal.raise_signal(signal.SIGINT)
+
+    options: dict[str, Any] = {"n_transforms": M, "workspace": tmp_path / "run", "client": three}
+    with pytest.raises(KeyboardInterrupt, match="resume=True"):
+        sparse_svd(store, P, progress=interrupt, **options)
+    assert folders_of(three) == []
+    made = sparse_svd(store, P, resume=True, **options)
+    assert differences(made, sparse_svd(store, P, n_transforms=M)) == []
+
+
+# ------------------------------------------------------------------------ errors and plans
+
+
+def test_errors_of_the_data_come_from_the_workers(three: Client, tmp_path: Path) -> None:
+    X = normal(N, SAMPLES)
+    X[3, 2000] = np.nan
+    path = write_zarr(tmp_path / "x.zarr", X, (N, 170))
+    for fit in (sparse_svd, sparse_pca):
+        with pytest.raises(SourceError, match=r"NaN at feature 3, sample 2000"):
+            fit(path, P, client=three)
+    assert folders_of(three) == []
+
+
+def test_what_workers_cannot_do(three: Client, store: Path) -> None:
+    with pytest.raises(OptionError, match="cannot be read by the workers; write it to a Zarr"):
+        sparse_svd(normal(N, 100), P, client=three)
+    with pytest.raises(OptionError, match="cannot be read by the workers"):
+        sparse_pca(normal(N, 100), P, max_fill=0.5, client=three)
+    with pytest.raises(OptionError, match=r'algorithm="block" runs in one process so far'):
+        sparse_svd(store, P, algorithm="block", client=three)
+    with pytest.raises(OptionError, match=r"client must be a distributed\.Client; got str"):
+        sparse_svd(store, P, client="tcp://10.0.0.1:8786")
+    with pytest.raises(ResourceError, match=r"each of the 3 workers may take 100\.00 MiB; .*raise"):
+        sparse_svd(store, P, client=three, memory_limit="100MiB")
+
+
+def test_plan_of_a_share(three: Client, store: Path) -> None:
+    plan = plan_svd(store, P, client=three)
+    assert plan.in_memory
+    shares = np.diff(cluster.share_bounds(open_source(store, 1), 3))
+    assert plan.chunk_width == shares.max() < SAMPLES // 2
+
+
+def test_no_workers(store: Path) -> None:
+    with (
+        LocalCluster(n_workers=0, dashboard_address=None) as made,
+        Client(made) as client,
+        pytest.raises(ResourceError, match="the cluster has no workers"),
+    ):
+        sparse_svd(store, P, client=client)
+
+
+def test_all_workers_lost(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error in the end, never a hang."""
+    monkeypatch.setattr(cluster, "LOST_SECONDS", 1.0)
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as made,
+        Client(made) as client,
+    ):
+
+        def close(stage: str, done: int, total: int) -> None:
+            if stage == "transforms" and done >= 20 and cluster.workers_of(client):
+                made.sync(made.workers[0].close)
+
+        with pytest.raises(ResourceError, match="all workers of the cluster are gone"):
+            sparse_svd(store, P, n_transforms=30 * M, client=client, progress=close)
+
+
+@pytest.mark.slow
+def test_a_share_larger_than_the_memory_of_its_worker(tmp_path: Path) -> None:
+    """Mapped pages count as memory of the worker: it is neither killed nor paused."""
+    n, n_samples, chunk = 200, 1_200_000, 20_000  # 960 MB in float32
+    array = zarr.create_array(
+        tmp_path / "x.zarr", shape=(n, n_samples), chunks=(n, chunk), dtype="f4", compressors=None
+    )
+    block = normal(n, chunk).astype("f4") * np.linspace(3, 1, n, dtype="f4")[:, None]
+    for k, start in enumerate(range(0, n_samples, chunk)):
+        array[:, start : start + chunk] = np.roll(block, k, axis=1)
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, memory_limit="700MiB", dashboard_address=None
+        ) as made,
+        Client(made) as client,
+    ):
+        pids = client.run(os.getpid)
+        path = tmp_path / "x.zarr"
+        options: dict[str, Any] = {"n_transforms": 60, "client": client}
+        plan = plan_svd(path, P, **options)
+        assert not plan.in_memory
+        made_there = sparse_svd(path, P, **options)
+        assert client.run(os.getpid) == pids
+    here = sparse_svd(path, P, n_transforms=60)
+    assert differences(made_there, here) == []
