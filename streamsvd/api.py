@@ -33,6 +33,7 @@ def sparse_svd(
     normalize: str | None = None,
     dtype: Any = None,
     missing_chunks: str = "error",
+    storage_options: dict[str, Any] | None = None,
     workspace: str | os.PathLike[str] | None = None,
     resume: bool = False,
     overwrite_x: bool = False,
@@ -108,6 +109,9 @@ def sparse_svd(
         types, else float64. The transforms and components are float64 in any case.
     missing_chunks : {"error", "fill"}
         Whether chunks that are not in the store read as its fill value.
+    storage_options : dict, optional
+        Of the file system of a URL such as ``s3://bucket/x.zarr``, credentials for example; never
+        written anywhere.
     workspace : path, optional
         Folder for the working store of a Zarr source (``n N`` numbers of the working precision) and
         the log of transforms, from which a stopped or killed run can go on; kept. It must be new,
@@ -206,6 +210,7 @@ def sparse_svd(
         normalize=normalize,
         dtype=dtype,
         missing_chunks=missing_chunks,
+        storage_options=storage_options,
         workspace=workspace,
         resume=resume,
         overwrite_x=overwrite_x,
@@ -234,6 +239,7 @@ def sparse_pca(
     center: str | None = "features",
     normalize: str | None = None,
     missing_chunks: str = "error",
+    storage_options: dict[str, Any] | None = None,
     memory_limit: int | str | None = None,
     n_threads: int | None = None,
     tol: float = 1e-8,
@@ -248,7 +254,7 @@ def sparse_pca(
 
     Parameters
     ----------
-    X, n_components, sample_axis, sample_dim, layer, normalize, missing_chunks
+    X, n_components, sample_axis, sample_dim, layer, normalize, missing_chunks, storage_options
         As in `sparse_svd`.
     memory_limit, n_threads, client, progress
         As in `sparse_svd`.
@@ -285,7 +291,7 @@ def sparse_pca(
     >>> result.n_nonzeros
     12
     """
-    source = open_data(X, Ask(sample_axis, sample_dim, layer, missing_chunks))
+    source = open_data(X, Ask(sample_axis, sample_dim, layer, missing_chunks, storage_options))
     if max_fill is None and max_nonzeros is None and max_nonzeros_per_component is None:
         max_fill = max(0.05, min(1.0, 5 / source.n_features))
     return sparse_svd(
@@ -306,6 +312,7 @@ def sparse_pca(
         center=center,
         normalize=normalize,
         missing_chunks=missing_chunks,
+        storage_options=storage_options,
         memory_limit=memory_limit,
         n_threads=n_threads,
         tol=tol,

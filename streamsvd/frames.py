@@ -29,17 +29,26 @@ class Ask(NamedTuple):
         Of an AnnData; None for `X`.
     missing_chunks : {"error", "fill"}
         Whether chunks that are not in a store read as its fill value.
+    storage_options : dict or None
+        For the file system of a URL.
     """
 
     sample_axis: int | None = None
     sample_dim: Any = None
     layer: str | None = None
     missing_chunks: str = "error"
+    storage_options: Any = None
 
     @classmethod
     def of(cls, options: Options) -> "Ask":
         """What the options of a fit say."""
-        return cls(options.sample_axis, options.sample_dim, options.layer, options.missing_chunks)
+        return cls(
+            options.sample_axis,
+            options.sample_dim,
+            options.layer,
+            options.missing_chunks,
+            options.storage_options,
+        )
 
 
 class Strips(Source):

@@ -134,7 +134,7 @@ def _path(x: str | os.PathLike[str], ask: Ask, fitted: Ask) -> Source:
         except (ValueError, OSError, EOFError) as error:
             raise SourceError(f"cannot read {name} as an array: {error}") from error
     else:
-        node = open_node(x)
+        node = open_node(x, ask.storage_options)
         if node.attrs.get("encoding-type") == "anndata":
             return _anndata_group(node, name, ask, fitted)
     return _array(node, ask, fitted, name)

@@ -48,6 +48,7 @@ class Options:
     normalize: str | None = None
     dtype: Any = None
     missing_chunks: str = "error"
+    storage_options: dict[str, Any] | None = None
     workspace: str | os.PathLike[str] | None = None
     resume: bool = False
     overwrite_x: bool = False
@@ -80,6 +81,10 @@ class Options:
         _one_of("center", self.center, AXES)
         _one_of("normalize", self.normalize, AXES)
         check_missing(self.missing_chunks)
+        if self.storage_options is not None and not isinstance(self.storage_options, dict):
+            raise OptionError(
+                f"storage_options must be a dict; got {type(self.storage_options).__name__}"
+            )
         if self.dtype is not None:
             working_dtype(np.dtype(np.float64), self.dtype)
         if self.memory_limit is not None:

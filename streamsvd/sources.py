@@ -15,7 +15,7 @@ import zarr
 from scipy import sparse
 from zarr.storage import LocalStore, ZipStore
 
-from streamsvd.errors import ResourceError, SourceError
+from streamsvd.errors import OptionError, ResourceError, SourceError
 from streamsvd.kernels import Array
 from streamsvd.labels import Axis
 from streamsvd.options import check_missing
@@ -350,21 +350,28 @@ def _refuse_missing(array: zarr.Array[Any], name: str) -> None:
         )
 
 
-def open_node(x: Any) -> Any:
+def open_node(x: Any, storage_options: dict[str, Any] | None = None) -> Any:
     """The Zarr array or group at a path, a URL, or inside a ``.zip`` file."""
     x = os.fspath(x)
+    if storage_options is not None and "://" not in x:
+        raise OptionError(
+            f"storage_options are for URLs such as s3://bucket/x.zarr; {x} is a path: leave them "
+            "out"
+        )
     if "://" not in x:
         x = str(Path(x).expanduser())
     store, inside = _zip_store(x)
     if store is None and os.path.isfile(x):
         raise SourceError(f"{x} is a file, not a Zarr store; see `streamsvd convert`")
     try:
-        return zarr.open(x if store is None else store, path=inside, mode="r")
+        place = x if store is None else store
+        return zarr.open(place, path=inside, mode="r", storage_options=storage_options)
     except FileNotFoundError as error:
         what = "" if "://" in x or store or os.path.exists(x) else "no such path"
         raise SourceError(f"no Zarr array at {x}" + (f": {what}" if what else "")) from error
     except ImportError as error:
-        raise SourceError(f"{x} needs another package: {error}") from error
+        hint = '; pip install "streamsvd[s3]"' if x.startswith("s3://") else ""
+        raise SourceError(f"{x} needs another package: {error}{hint}") from error
     except Exception as error:  # bad JSON, unknown codec, object dtype, ...
         raise SourceError(f"cannot open {x} as a Zarr array: {error}") from error
 

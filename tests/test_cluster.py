@@ -44,7 +44,7 @@ pytestmark = [
 def three() -> Iterator[Client]:
     """Three workers, which their nannies start again when they are killed."""
     with (
-        LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None) as made,
+        LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0") as made,
         Client(made) as client,
     ):
         yield client
@@ -100,7 +100,7 @@ def test_fewer_workers_and_samples_than_features(workers: int, tmp_path: Path) -
     few = write_zarr(tmp_path / "few.zarr", normal(N, 20), (N, 7))
     many = write_zarr(tmp_path / "many.zarr", normal(6, 400), (6, 33))
     with (
-        LocalCluster(n_workers=workers, threads_per_worker=2, dashboard_address=None) as made,
+        LocalCluster(n_workers=workers, threads_per_worker=2, dashboard_address=":0") as made,
         Client(made) as client,
     ):
         for path, p in ((few, 3), (many, 6)):
@@ -289,7 +289,7 @@ def test_plan_of_a_share(three: Client, store: Path) -> None:
 
 def test_no_workers(store: Path) -> None:
     with (
-        LocalCluster(n_workers=0, dashboard_address=None) as made,
+        LocalCluster(n_workers=0, dashboard_address=":0") as made,
         Client(made) as client,
         pytest.raises(ResourceError, match="the cluster has no workers"),
     ):
@@ -300,7 +300,7 @@ def test_all_workers_lost(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error in the end, never a hang."""
     monkeypatch.setattr(cluster, "LOST_SECONDS", 1.0)
     with (
-        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as made,
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as made,
         Client(made) as client,
     ):
 
@@ -324,7 +324,7 @@ def test_a_share_larger_than_the_memory_of_its_worker(tmp_path: Path) -> None:
         array[:, start : start + chunk] = np.roll(block, k, axis=1)
     with (
         LocalCluster(
-            n_workers=1, threads_per_worker=1, memory_limit="700MiB", dashboard_address=None
+            n_workers=1, threads_per_worker=1, memory_limit="700MiB", dashboard_address=":0"
         ) as made,
         Client(made) as client,
     ):
