@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from streamsvd.errors import OptionError, StreamSVDError
+from streamsvd.errors import OptionError, ResourceError, StreamSVDError
 from streamsvd.version import __version__
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -99,6 +99,11 @@ missing_chunks_option = option(
     "Whether chunks that are not in the store are an error, or read as its fill value.",
     values=["error", "fill"],
     default="error",
+)
+scheduler_option = option(
+    "--scheduler",
+    "Run on the Dask cluster of this scheduler. Its workers must see SOURCE.",
+    "ADDRESS",
 )
 quiet_option = option(
     "--quiet progress",
@@ -232,6 +237,7 @@ def main() -> None:
 @option("--out", "Where the result goes.", "RESULT.zarr", required=True)
 @option("--overwrite", "Replace a result that is at --out.", is_flag=True)
 @with_fit_options
+@scheduler_option
 @quiet_option
 def fit(source: str, out: str, overwrite: bool, **options: Any) -> None:
     """Fit sparse components to SOURCE and save them."""
@@ -272,6 +278,7 @@ def plan(source: str, **options: Any) -> None:
 @missing_chunks_option
 @option("--memory-limit", 'Such as "2GiB". [default: half of what is free]', "SIZE")
 @option("--threads n_threads", "Threads. [default: all processors]", "K", type=int)
+@scheduler_option
 @quiet_option
 def pca(source: str, out: str, overwrite: bool, **options: Any) -> None:
     """Sparse principal components of SOURCE within a budget of nonzeros, in one pass."""
@@ -434,7 +441,12 @@ def _fit_and_save(
     from streamsvd.summary import summary
 
     _check_out(out, overwrite)
-    result = method(source, **options)
+    scheduler = options.pop("scheduler")
+    if scheduler is None:
+        result = method(source, **options)
+    else:
+        with _connect(scheduler) as client:
+            result = method(source, client=client, **options)
     result.save(out, overwrite=overwrite)
     _echo([*summary(result), f"saved               {out}"])
     if result.n_features > result.n_samples:
@@ -443,6 +455,20 @@ def _fit_and_save(
             f"are the other way round, pass --sample-axis {1 - result.sample_axis}.",
             err=True,
         )
+
+
+def _connect(scheduler: str) -> Any:
+    """A client of a Dask scheduler."""
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise OptionError('--scheduler needs another package: pip install "streamsvd[dask]"') from (
+            error
+        )
+    try:
+        return Client(scheduler, timeout=10)
+    except (OSError, ValueError) as error:
+        raise ResourceError(f"no Dask scheduler answers at {scheduler}: {error}") from error
 
 
 def _echo(lines: list[str]) -> None:

@@ -364,7 +364,8 @@ def open_node(x: Any, storage_options: dict[str, Any] | None = None) -> Any:
     if store is None and os.path.isfile(x):
         raise SourceError(f"{x} is a file, not a Zarr store; see `streamsvd convert`")
     try:
-        place = x if store is None else store
+        is_path = "://" not in x  # absolute: workers of a cluster have another folder
+        place = store or (str(Path(x).absolute()) if is_path else x)
         return zarr.open(place, path=inside, mode="r", storage_options=storage_options)
     except FileNotFoundError as error:
         what = "" if "://" in x or store or os.path.exists(x) else "no such path"

@@ -117,3 +117,10 @@ def test_neighbours(tmp_path: Path) -> None:
     held_out = number(r"([\d.]+)% with \d+ loadings", out)
     assert held_out > 96
     assert abs(held_out - number(r"([\d.]+)% with PCA's 1024", out)) < 3
+
+
+def test_dask_cluster(tmp_path: Path) -> None:
+    out = run("dask_cluster.py", tmp_path)
+    assert re.findall(r"same bits as in one process: (\w+)", out) == ["True", "True"]
+    assert number(r"sparse_pca: ([\d.]+)%", out) > 90
+    assert not list(tmp_path.iterdir())
