@@ -1,7 +1,6 @@
 """On a Dask cluster of processes: the same bits, also when workers are killed."""
 
 import os
-import random
 import signal
 import threading
 import time
@@ -13,6 +12,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from click.testing import CliRunner
 from distributed import Client, LocalCluster
 from helpers import differences, normal, write_zarr
 from scipy import sparse
@@ -21,6 +21,8 @@ from streamsvd import (
     OptionError,
     ResourceError,
     SourceError,
+    SVDResult,
+    cli,
     cluster,
     plan_svd,
     sparse_pca,
@@ -154,82 +156,83 @@ def test_tasks_are_nodes_of_the_tree(n_leaves: int, threads: int) -> None:
 
 
 class Killer(threading.Thread):
-    """Kills a worker of the cluster after a while."""
+    """Kills two workers of a cluster, each after a while."""
 
-    def __init__(self, client: Client, delay: float, seed: int) -> None:
+    def __init__(self, client: Client, seed: int) -> None:
         super().__init__(daemon=True)
-        self.killed: int | None = None
-        self._client, self._delay, self._random = client, delay, random.Random(seed)
+        random = np.random.default_rng(seed)
+        self._pids = random.permutation(list(client.run(os.getpid).values()))[:2].tolist()
+        self._delays = random.uniform(0.0, 1.5, 2).tolist()
+        self.start()
 
     def run(self) -> None:
-        pids = list(self._client.run(os.getpid).values())
-        time.sleep(self._delay)
-        self.killed = self._random.choice(pids)
-        try:
-            os.kill(self.killed, signal.SIGKILL)
-        except ProcessLookupError:
-            self.killed = None
+        for pid, delay in zip(self._pids, self._delays, strict=True):
+            time.sleep(delay)
+            os.kill(pid, signal.SIGKILL)
 
 
-def settled(client: Client, n_workers: int = 3) -> None:
-    client.wait_for_workers(n_workers, timeout=60)
+@pytest.fixture
+def fresh() -> Iterator[Client]:
+    """Three workers for one test."""
+    with (
+        LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0") as made,
+        Client(made) as client,
+    ):
+        yield client
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(14))
-def test_a_worker_is_killed(three: Client, store: Path, seed: int) -> None:
-    """At some time in the ingest or the moves."""
-    settled(three)
+@pytest.mark.parametrize("seed", range(7))
+def test_workers_are_killed(fresh: Client, store: Path, seed: int) -> None:
+    """Two of three, at any time in the ingest or the moves."""
     options = {"center": "features", "normalize": "features", "pivot": bool(seed % 2)}
-    delay = float(np.random.default_rng(seed).uniform(0.0, 1.5))
-    killer = Killer(three, delay, seed)
-    killer.start()
-    made = sparse_svd(store, P, n_transforms=3 * M, client=three, **options)
+    killer = Killer(fresh, seed)
+    made = sparse_svd(store, P, n_transforms=3 * M, client=fresh, **options)
     killer.join()
     assert differences(made, sparse_svd(store, P, n_transforms=3 * M, **options)) == []
-    settled(three)
-    assert folders_of(three) == []
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SVDResult]:
+    """Samples enough for five leaves, and what one process makes of them."""
+    path = tmp_path_factory.mktemp("gram") / "x.zarr"
+    array = zarr.create_array(path, shape=(400, 340_000), chunks=(400, 10_000), dtype="f4")
+    block = normal(400, 10_000).astype("f4")
+    for k in range(34):
+        array[:, k * 10_000 : (k + 1) * 10_000] = np.roll(block, k, axis=0)
+    return path, sparse_pca(path, 3, max_fill=0.02, refine=False)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
-def test_a_worker_is_killed_on_the_way_to_the_gram_matrix(
-    three: Client, tmp_path_factory: pytest.TempPathFactory, seed: int
+@pytest.mark.parametrize("seed", range(3))
+def test_workers_are_killed_on_the_way_to_the_gram_matrix(
+    fresh: Client, large: tuple[Path, SVDResult], seed: int
 ) -> None:
-    settled(three)
-    path = tmp_path_factory.mktemp("gram") / "x.zarr"
-    array = zarr.create_array(path, shape=(400, 120_000), chunks=(400, 10_000), dtype="f4")
-    for start in range(0, 120_000, 10_000):
-        array[:, start : start + 10_000] = normal(400, 10_000, start)
-    killer = Killer(three, float(np.random.default_rng(seed).uniform(0.0, 2.0)), seed)
-    killer.start()
-    made = sparse_pca(path, 3, max_fill=0.02, refine=False, client=three)
+    killer = Killer(fresh, seed)
+    path, here = large
+    made = sparse_pca(path, 3, max_fill=0.02, refine=False, client=fresh)
     killer.join()
-    here = sparse_pca(path, 3, max_fill=0.02, refine=False)
     assert made.gram is not None
     assert here.gram is not None
     assert made.gram.tobytes() == here.gram.tobytes()
 
 
-def test_a_killed_worker_between_moves(three: Client, store: Path) -> None:
+def test_a_killed_worker_between_moves(fresh: Client, store: Path) -> None:
     """Killed at a known step: its columns are made again from the source and the log."""
-    settled(three)
-    pids = list(three.run(os.getpid).values())
+    pids = list(fresh.run(os.getpid).values())
 
     def kill(stage: str, done: int, total: int) -> None:
         if stage == "transforms" and done >= 20 and pids:
             os.kill(pids.pop(), signal.SIGKILL)
             pids.clear()
 
-    made = sparse_svd(store, P, n_transforms=M, client=three, progress=kill)
+    made = sparse_svd(store, P, n_transforms=M, client=fresh, progress=kill)
     assert not pids
     assert differences(made, sparse_svd(store, P, n_transforms=M)) == []
-    settled(three)
 
 
 def test_goes_on_from_a_workspace(three: Client, store: Path, tmp_path: Path) -> None:
     """Begun on the cluster, gone on with there and in one process."""
-    settled(three)
     whole = sparse_svd(store, P, n_transforms=M, center="features")
     options: dict[str, Any] = {"center": "features", "workspace": tmp_path / "run"}
     sparse_svd(store, P, n_transforms=40, client=three, **options)
@@ -240,7 +243,6 @@ def test_goes_on_from_a_workspace(three: Client, store: Path, tmp_path: Path) ->
 
 
 def test_interrupted(three: Client, store: Path, tmp_path: Path) -> None:
-    settled(three)
 
     def interrupt(stage: str, done: int, total: int) -> None:
         if stage == "transforms" and 20 <= done < M:
@@ -278,6 +280,18 @@ def test_what_workers_cannot_do(three: Client, store: Path) -> None:
         sparse_svd(store, P, client="tcp://10.0.0.1:8786")
     with pytest.raises(ResourceError, match=r"each of the 3 workers may take 100\.00 MiB; .*raise"):
         sparse_svd(store, P, client=three, memory_limit="100MiB")
+
+
+def test_from_the_shell(three: Client, store: Path, tmp_path: Path) -> None:
+    out, address = tmp_path / "r.zarr", three.scheduler.address
+    words = f"fit {store} --components {P} --transforms 50 --out {out} --quiet --scheduler"
+    assert CliRunner().invoke(cli.main, [*words.split(), address]).exit_code == 0
+    made = SVDResult.load(out)
+    assert differences(made, sparse_svd(store, P, n_transforms=50), path_only=True) == []
+    words = words.replace("r.zarr", "other.zarr")
+    failed = CliRunner().invoke(cli.main, [*words.split(), "tcp://127.0.0.1:1"])
+    assert failed.exit_code != 0
+    assert "no Dask scheduler answers at tcp://127.0.0.1:1" in failed.output
 
 
 def test_plan_of_a_share(three: Client, store: Path) -> None:
