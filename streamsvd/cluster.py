@@ -29,6 +29,12 @@ logger = logging.getLogger("streamsvd")
 LOST_SECONDS = 60.0
 """How long a cluster without workers is waited for."""
 
+NOTICE_SECONDS = 10.0
+"""How long an error of a worker may be that of its death."""
+
+MOST_LOSSES = 20
+"""Of the same columns one after the other: then they are what kills the workers."""
+
 WORKER_SHARE = 0.5
 """Of a worker's memory limit, what its columns and the work on them may take."""
 
@@ -86,9 +92,19 @@ def answer_of(client: Any, future: Any, address: str | None = None) -> Any:
         except StreamSVDError:
             raise
         except (OSError, RuntimeError) as error:
-            if address is None or type(error).__name__ == "CancelledError":
+            if address is None or not _is_gone(client, address):
                 raise
             raise Lost(address) from error
+
+
+def _is_gone(client: Any, address: str) -> bool:
+    """Whether a worker that does not answer is no more; the scheduler may take a while to know."""
+    began = time.monotonic()
+    while address in workers_of(client):
+        if time.monotonic() - began > NOTICE_SECONDS:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 # ----------------------------------------------------------------------------- the Gram matrix
@@ -277,6 +293,7 @@ class ClusterMatrix:
         ]
         self._actors: list[Any] = [None] * len(self._shares)
         self._addresses = [""] * len(self._shares)
+        self._losses = [0] * len(self._shares)
 
     # ------------------------------------------------------------------------- the seam
 
@@ -325,7 +342,9 @@ class ClusterMatrix:
             try:
                 if future is None:
                     raise Lost(self._addresses[k])
-                return answer_of(self._client, future, self._addresses[k])
+                answer = answer_of(self._client, future, self._addresses[k])
+                self._losses[k] = 0
+                return answer
             except Lost as lost:
                 logger.warning("worker %s is lost; its columns are made again", lost)
                 self._restore(k)
@@ -427,6 +446,14 @@ class ClusterMatrix:
     def _restore(self, k: int) -> None:
         """Make the columns of the share `k` again, as far as all have come."""
         while True:
+            self._losses[k] += 1
+            if self._losses[k] > MOST_LOSSES:
+                share = self._shares[k]
+                raise ResourceError(
+                    f"the worker with samples {share.start} to {share.stop - 1} was lost "
+                    f"{MOST_LOSSES} times in a row; see the logs of the workers, give them more "
+                    "memory or more disk, or add workers"
+                )
             try:
                 self._actors[k], self._addresses[k] = None, ""
                 self._make(k)

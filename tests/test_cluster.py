@@ -326,6 +326,37 @@ def test_all_workers_lost(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             sparse_svd(store, P, n_transforms=30 * M, client=client, progress=close)
 
 
+def test_columns_that_kill_their_workers(
+    fresh: Client, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error in the end: not one worker after the other for ever."""
+    monkeypatch.setattr(cluster, "MOST_LOSSES", 2)
+    kept = cluster.Columns
+
+    class Deadly(kept):  # type: ignore[misc,valid-type]
+        def read(self, shift: Any) -> Any:
+            os.kill(os.getpid(), 9)
+
+    monkeypatch.setattr(cluster, "Columns", Deadly)
+    with pytest.raises(ResourceError, match=r"the worker with samples \d+ to \d+ was lost 2 times"):
+        sparse_svd(store, P, client=fresh)
+
+
+def test_errors_of_a_worker_are_not_its_death(
+    three: Client, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "NOTICE_SECONDS", 0.3)
+    kept = cluster.Columns
+
+    class Full(kept):  # type: ignore[misc,valid-type]
+        def read(self, shift: Any) -> Any:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cluster, "Columns", Full)
+    with pytest.raises(OSError, match="No space left"):
+        sparse_svd(store, P, client=three)
+
+
 @pytest.mark.slow
 def test_a_share_larger_than_the_memory_of_its_worker(tmp_path: Path) -> None:
     """Mapped pages count as memory of the worker: it is neither killed nor paused."""
