@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 from dask.utils import format_bytes, parse_bytes
+from scipy import sparse
 
 from streamsvd.columns import Columns, Share, read_columns
 from streamsvd.errors import OptionError, ResourceError, StreamSVDError
 from streamsvd.gram import GramSum, finish, strips
-from streamsvd.ingest import Ingest, Preprocessing, add_up, learn, moment_leaf
+from streamsvd.ingest import Ingest, Preprocessing, StripReader, add_up, learn, moment_leaf
 from streamsvd.kernels import Array
+from streamsvd.metrics import write_scores
 from streamsvd.options import Options
 from streamsvd.plan import FAN_IN, Plan, leaf_samples, make_plan
 from streamsvd.replay import replay_touched, touched_columns
@@ -107,6 +109,44 @@ def _is_gone(client: Any, address: str) -> bool:
     return True
 
 
+# ---------------------------------------------------------------------------------- scores
+
+
+def cluster_scores(
+    client: Any,
+    components: sparse.csr_array,
+    preprocessing: Preprocessing,
+    reader: StripReader,
+    target: Any,
+    advance: Advance,
+) -> None:
+    """`metrics.write_scores` by tasks, each of which writes whole chunks of `target`."""
+    source, step = reader.source, reader.step
+    _refuse_unreadable(source)
+    if isinstance(source, DaskSource):
+        raise OptionError(
+            f"{source.name} is computed by the client: leave client out, or write it to a Zarr "
+            "store"
+        )
+    threads = sum(w["nthreads"] for w in workers_of(client).values())
+    n_strips = -(-source.n_samples // step)
+    run = step * max(1, n_strips // (16 * max(threads, 1)))
+    name, samples, futures = f"streamsvd-scores-{uuid.uuid4().hex[:8]}", {}, []
+    for start in range(0, source.n_samples, run):
+        stop = min(start + run, source.n_samples)
+        part = StripReader(source, reader.dtype, step, start=start, stop=stop)
+        futures.append(
+            client.submit(
+                write_scores, components, preprocessing, part, target,
+                key=f"{name}-{start}", pure=False,
+            )
+        )  # fmt: skip
+        samples[futures[-1].key] = stop - start
+    _watch(client, samples, advance)
+    for future in futures:
+        answer_of(client, future)
+
+
 # ----------------------------------------------------------------------------- the Gram matrix
 
 
@@ -119,11 +159,7 @@ def cluster_gram(
     reads too. Tasks are retried by Dask when a worker is lost. Memory of a task: two n x n matrices
     and a few strips of samples.
     """
-    if not isinstance(source, ZarrSource | SparseSource | DaskSource):
-        raise OptionError(
-            f"{source.name} cannot be read by the workers; write it to a Zarr store that they see, "
-            "or leave client out"
-        )
+    _refuse_unreadable(source)
     n, n_samples, leaf = source.n_features, source.n_samples, leaf_samples(source.n_features)
     token = uuid.uuid4().hex[:8]
     threads = sum(w["nthreads"] for w in workers_of(client).values())
@@ -152,6 +188,14 @@ def cluster_gram(
     node = np.array(answer_of(client, total))
     shift = np.zeros(n) if shift is None else answer_of(client, shift)
     return finish(node, first.preprocessing, shift, n_samples, source.name)
+
+
+def _refuse_unreadable(source: Source) -> None:
+    if not isinstance(source, ZarrSource | SparseSource | DaskSource):
+        raise OptionError(
+            f"{source.name} cannot be read by the workers; write it to a Zarr store that they see, "
+            "or leave client out"
+        )
 
 
 def _tasks(n_leaves: int, threads: int) -> Iterator[tuple[int, int, int]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
@@ -86,6 +87,28 @@ def measure(
         orthogonality_error=float(np.max(np.abs(products - np.eye(p)))),
         true_singular_values=values,
     )
+
+
+def write_scores(
+    components: sparse.csr_array,
+    preprocessing: Preprocessing,
+    reader: StripReader,
+    target: Any,
+    on_samples: Callable[[int], None] = lambda n: None,
+) -> None:
+    """Write the scores of the samples of `reader` to their places in `target`.
+
+    Samples are the columns of `target`, (p, N), or its rows, as they are in the source.
+    """
+    for start, strip in reader:
+        preprocessing.apply(strip)
+        scores = components @ strip.astype(np.float64, copy=False)
+        where = slice(start, start + scores.shape[1])
+        if reader.source.sample_axis:
+            target[:, where] = scores
+        else:
+            target[where, :] = scores.T
+        on_samples(scores.shape[1])
 
 
 def _ratio(part: float, whole: float) -> float | None:

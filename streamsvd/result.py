@@ -10,6 +10,7 @@ import numpy as np
 from dask.utils import format_bytes
 
 from streamsvd import curves, plot, summary
+from streamsvd.cluster import check_client, cluster_scores
 from streamsvd.errors import OptionError, ResourceError
 from streamsvd.exports import to_anndata, to_xarray
 from streamsvd.frames import Ask
@@ -17,7 +18,7 @@ from streamsvd.gram import gram_matrix
 from streamsvd.ingest import StripReader
 from streamsvd.inputs import open_data
 from streamsvd.kernels import Array
-from streamsvd.metrics import Accuracy, measure
+from streamsvd.metrics import Accuracy, measure, write_scores
 from streamsvd.options import Options, Progress, parse_size
 from streamsvd.progress import progress_bar
 from streamsvd.refine import refine_rows
@@ -138,6 +139,7 @@ class SVDResult(Solution):
         *,
         sample_axis: int | None = None,
         missing_chunks: str = "error",
+        client: Any = None,
         progress: Progress = None,
     ) -> Any:
         """Scores ``components @ X``, after the centring and scaling of the fit, chunk by chunk.
@@ -151,6 +153,9 @@ class SVDResult(Solution):
             is there when it is complete.
         sample_axis : {0, 1}, optional
             Axis of the samples in `X`; that of the fit by default.
+        client : distributed.Client, optional
+            Work on a Dask cluster, whose workers read `X` and write `out`: they must see both. Each
+            chunk of `out` has one writer.
         missing_chunks, progress
             As in `sparse_svd`.
 
@@ -162,29 +167,26 @@ class SVDResult(Solution):
         source = self._open(X, sample_axis, missing_chunks)
         shape = (self.n_components, source.n_samples)
         reader = StripReader(source, self.dtype)
+        fitted = (self.components, self.preprocessing)
         if out is None:
+            if client is not None:
+                raise OptionError("transform(client=...) writes to a store: give out=")
             scores = np.empty(shape if source.sample_axis else shape[::-1])
-            self._write_scores(reader, scores, progress)
+            with progress_bar(progress, "transform", source.n_samples) as advance:
+                write_scores(*fitted, reader, scores, advance)
             return scores
         chunks = (shape[0], reader.step)
         if source.sample_axis == 0:
             shape, chunks = shape[::-1], chunks[::-1]
-        with new_output(out, shape, chunks, np.dtype(np.float64)) as array:
-            self._write_scores(reader, array, progress)
+        with (
+            new_output(out, shape, chunks, np.dtype(np.float64)) as array,
+            progress_bar(progress, "transform", source.n_samples) as advance,
+        ):
+            if client is None:
+                write_scores(*fitted, reader, array, advance)
+            else:
+                cluster_scores(check_client(client), *fitted, reader, array, advance)
         return open_written(out)
-
-    def _write_scores(self, reader: StripReader, target: Any, progress: Progress) -> None:
-        source = reader.source
-        with progress_bar(progress, "transform", source.n_samples) as advance:
-            for start, strip in reader:
-                self.preprocessing.apply(strip)
-                scores = self.components @ strip.astype(np.float64, copy=False)
-                where = slice(start, start + scores.shape[1])
-                if source.sample_axis:
-                    target[:, where] = scores
-                else:
-                    target[where, :] = scores.T
-                advance(scores.shape[1])
 
     def accuracy(
         self,

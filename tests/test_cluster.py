@@ -256,6 +256,22 @@ def test_interrupted(three: Client, store: Path, tmp_path: Path) -> None:
     assert differences(made, sparse_svd(store, P, n_transforms=M)) == []
 
 
+@pytest.mark.parametrize("sample_axis", [0, 1])
+def test_scores(three: Client, store: Path, tmp_path: Path, sample_axis: int) -> None:
+    result = sparse_pca(store, P, max_fill=0.3)
+    path = store
+    if sample_axis == 0:
+        path = write_zarr(tmp_path / "rows.zarr", np.asarray(zarr.open_array(store)[:].T), (70, N))
+    made = result.transform(path, tmp_path / "there.zarr", sample_axis=sample_axis, client=three)
+    here = result.transform(path, sample_axis=sample_axis)
+    np.testing.assert_array_equal(made[:], here)
+    with pytest.raises(OptionError, match=r"writes to a store: give out="):
+        result.transform(path, sample_axis=sample_axis, client=three)
+    with pytest.raises(OptionError, match="cannot be read by the workers"):
+        result.transform(normal(N, 50), tmp_path / "no.zarr", client=three)
+    assert not (tmp_path / "no.zarr").exists()
+
+
 # ------------------------------------------------------------------------ errors and plans
 
 
