@@ -102,7 +102,7 @@ missing_chunks_option = option(
 )
 scheduler_option = option(
     "--scheduler",
-    "Run on the Dask cluster of this scheduler. Its workers must see SOURCE.",
+    "Run on the Dask cluster of this scheduler, whose workers see SOURCE. [default: here]",
     "ADDRESS",
 )
 quiet_option = option(

@@ -109,6 +109,43 @@ class SVDResult(Solution):
             seconds = self.seconds + time.monotonic() - began
         return replace(self, refined=refined, seconds=seconds, bytes_read=bytes_read)
 
+    def adjusted_variance(
+        self,
+        X: Any = None,
+        *,
+        sample_axis: int | None = None,
+        missing_chunks: str = "error",
+        progress: Progress = None,
+    ) -> Array:
+        """Variance of the scores of each component beyond those of the components before it.
+
+        That of Zou, Hastie and Tibshirani ("Sparse principal component analysis", 2006, section
+        3.4), for correlated scores. As the components are orthonormal, `explained_variance` is the
+        variance that they reconstruct, and the sum of this one is never larger.
+
+        Parameters
+        ----------
+        X : path, zarr.Array or array, optional
+            The data of the fit, for one more pass; not needed right after ``reduction="gram"``.
+        sample_axis, missing_chunks, progress
+            As in `transform`.
+
+        Returns
+        -------
+        (p,) array
+            Divisor ``N - 1``.
+        """
+        gram = self.gram
+        if gram is None:
+            if X is None:
+                raise OptionError("adjusted_variance() needs the data of the fit: pass it as X")
+            gram = self._gram_of(self._open(X, sample_axis, missing_chunks), progress)
+        products = self.components @ (self.components @ gram).T  # S S^T, of the scores S
+        values, vectors = np.linalg.eigh(products)
+        root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+        triangle = np.linalg.qr(root, mode="r")  # that of S^T = Q R
+        return np.diag(triangle) ** 2 / max(self.n_samples - 1, 1)
+
     def _gram_of(self, source: Source, progress: Progress) -> Array:
         if source.n_samples != self.n_samples:
             raise OptionError(

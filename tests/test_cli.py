@@ -241,8 +241,13 @@ MINIMAL = {
 @pytest.mark.parametrize(
     ("command", "function", "not_in_cli", "only_in_cli"),
     [
-        ("fit", sparse_svd, {"X"}, {"out", "overwrite"}),
-        ("transform", SVDResult.transform, {"self", "X"}, set()),
+        (
+            "fit",
+            sparse_svd,
+            {"X", "client", "storage_options"},
+            {"out", "overwrite", "scheduler"},
+        ),
+        ("transform", SVDResult.transform, {"self", "X", "client"}, set()),
         ("accuracy", SVDResult.accuracy, {"self", "X"}, set()),
         ("plot", SVDResult.plot, {"self", "feature_names", "labels"}, {"out", "overwrite"}),
         ("convert", convert, {"source", "out"}, set()),

@@ -555,3 +555,18 @@ def test_a_limit_below_the_start_is_refused() -> None:
         result.refine(max_nonzeros_per_component=2, max_nonzeros=12)
     with pytest.raises(OptionError, match="max_nonzeros_per_component must be an integer of at"):
         sparse_pca(X, P, max_nonzeros_per_component=0)
+
+
+def test_adjusted_variance_is_that_of_the_scores() -> None:
+    """R of the scores' QR, as Zou, Hastie and Tibshirani define it; more passes where needed."""
+    result = sparse_pca(X, P, max_fill=0.2)
+    scores = result.transform(X)
+    expected = np.diag(np.linalg.qr(scores.T, mode="r")) ** 2 / (SAMPLES - 1)
+    np.testing.assert_allclose(result.adjusted_variance(), expected, rtol=1e-10)
+    assert expected.sum() <= result.explained_variance.sum() * (1 + 1e-12)
+    in_place = sparse_svd(X, P, n_transforms=60, center="features")
+    scores = in_place.transform(X)
+    expected = np.diag(np.linalg.qr(scores.T, mode="r")) ** 2 / (SAMPLES - 1)
+    np.testing.assert_allclose(in_place.adjusted_variance(X), expected, rtol=1e-10)
+    with pytest.raises(OptionError, match="needs the data of the fit"):
+        in_place.adjusted_variance()
