@@ -116,7 +116,7 @@ def twin_of(result: SVDResult, X: np.ndarray, m: int) -> naive.Run:
 def check_path(result: SVDResult, twin: naive.Run, at_each: int = 7) -> None:
     """The pairs of the twin, its objective and its fill; supports counted four ways agree."""
     p, m = result.n_components, until_rounding(twin)
-    assert abs(len(result.log) - len(twin.pairs)) <= 2
+    assert len(result.log) >= m  # beyond it, either may go on with rounding errors
     np.testing.assert_array_equal(in_features(result)[:m], twin.pairs[:m])
     np.testing.assert_allclose(result.history.trace[:m], twin.trace[:m], rtol=1e-10)
     np.testing.assert_array_equal(result.history.n_nonzeros[:m], twin.support[:m])
