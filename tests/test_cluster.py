@@ -217,6 +217,7 @@ def test_workers_are_killed_on_the_way_to_the_gram_matrix(
     assert made.gram.tobytes() == here.gram.tobytes()
 
 
+@pytest.mark.slow
 def test_a_killed_worker_between_moves(fresh: Client, store: Path) -> None:
     """Killed at a known step: its columns are made again from the source and the log."""
     pids = list(fresh.run(os.getpid).values())
@@ -342,6 +343,7 @@ def test_all_workers_lost(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             sparse_svd(store, P, n_transforms=30 * M, client=client, progress=close)
 
 
+@pytest.mark.slow
 def test_columns_that_kill_their_workers(
     fresh: Client, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
