@@ -5,8 +5,9 @@
 For some sizes and numbers of workers (processes of this machine): milliseconds and bytes a
 transform, and what the model says. The model adds up what is measured apart in the same run:
 
-    round trip      an empty call of an actor on each worker
-    network         bytes that go out and come back, over the rate of one large array
+    round trip      calls of an actor on each worker that do nothing, with what a transform sends
+                    and what comes back, of few features
+    network         the bytes of more features, over the rate of one large array
     rows, columns   the transforms in one process, shared by the workers that have a core
     coordinator     the same with next to no samples
 
@@ -54,8 +55,10 @@ def transforms(path: Path, p: int, m: int, client: Any = None) -> float:
 class Echo:
     """An actor that does nothing, or takes an array and gives it back."""
 
-    def nothing(self) -> None:
-        """For the round trip."""
+    def nothing(self, *args: Any) -> Any:
+        """For the round trip: as many arrays as a report has."""
+        tail, column = np.zeros(15), np.zeros(100, dtype=np.float32)
+        return 0, tail, tail, column[None], column, column
 
     def echo(self, array: Any) -> Any:
         """For the rate."""
@@ -67,9 +70,12 @@ def network(client: Any, n_workers: int) -> tuple[float, float]:
     addresses = sorted(client.scheduler_info(n_workers=-1)["workers"])
     actors = [client.submit(Echo, actor=True, workers=[a], pure=False).result() for a in addresses]
 
+    g, column = np.eye(2), np.zeros(100, dtype=np.float32)
+
     def all_at_once() -> None:
-        for future in [actor.nothing() for actor in actors]:
-            future.result()
+        sent = (0, "apply", 1, 2, g, g, column)
+        for future in [actor.nothing(*sent) for actor in actors]:
+            future.result(timeout=2)
 
     array = np.zeros(2**20, dtype=np.uint8)
     return median(all_at_once, 300), 2 * array.nbytes / median(
