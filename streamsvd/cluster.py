@@ -1,38 +1,24 @@
-"""The fit on a Dask cluster: columns as actors pinned to workers, the Gram sum as tasks.
-
-The only module that uses `distributed`, which is given by the user's client.
-"""
+"""The columns of a fit on the workers of a Dask cluster: made, moved, and made again when lost."""
 
 import logging
-import time
 import uuid
-from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from dask.utils import format_bytes, parse_bytes
-from scipy import sparse
 
 from streamsvd.columns import Columns, Share, read_columns
-from streamsvd.errors import OptionError, ResourceError, StreamSVDError
-from streamsvd.gram import GramSum, finish, strips
-from streamsvd.ingest import Ingest, Preprocessing, StripReader, add_up, learn, moment_leaf
+from streamsvd.errors import OptionError, ResourceError
+from streamsvd.ingest import Preprocessing, add_up, learn, moment_leaf
 from streamsvd.kernels import Array
-from streamsvd.metrics import write_scores
 from streamsvd.options import Options
-from streamsvd.plan import FAN_IN, Plan, leaf_samples, make_plan
+from streamsvd.plan import Plan, make_plan
 from streamsvd.replay import replay_touched, touched_columns
-from streamsvd.sources import DaskSource, Source, SparseSource, ZarrSource
-from streamsvd.working import WorkingMatrix
+from streamsvd.sources import Source, ZarrSource
+from streamsvd.workers import Advance, Lost, answer_of, wait_for_workers, workers_of
 
 logger = logging.getLogger("streamsvd")
-
-LOST_SECONDS = 60.0
-"""How long a cluster without workers is waited for."""
-
-NOTICE_SECONDS = 10.0
-"""How long an error of a worker may be that of its death."""
 
 MOST_LOSSES = 20
 """Of the same columns one after the other: then they are what kills the workers."""
@@ -42,255 +28,6 @@ WORKER_SHARE = 0.5
 
 MADE, READ, SETTLED, ORDERED, REPLAYED, BEGUN = range(6)
 """How far the columns of all workers have come."""
-
-NO_WORKERS = (
-    "all workers of the cluster are gone; start some, and run again (with resume=True if there is "
-    "a workspace)"
-)
-
-Advance = Callable[[int], None]
-
-
-def check_client(client: Any) -> Any:
-    """The client, if it is one that can be used."""
-    if not (hasattr(client, "submit") and hasattr(client, "scheduler_info")):
-        raise OptionError(
-            f"client must be a distributed.Client; got {type(client).__name__}; see "
-            'pip install "streamsvd[dask]"'
-        )
-    if client.asynchronous:
-        raise OptionError("client is asynchronous; give one made with asynchronous=False")
-    return client
-
-
-def workers_of(client: Any) -> dict[str, Any]:
-    """Address and description of each worker that is there."""
-    return dict(client.scheduler_info(n_workers=-1)["workers"])
-
-
-class Lost(Exception):
-    """A worker, with what it held, is gone."""
-
-
-def answer_of(client: Any, future: Any, address: str | None = None) -> Any:
-    """The result of a future; raises `Lost` when the worker at `address` is gone.
-
-    Every wait has a way out: a cluster without workers is an error after `LOST_SECONDS`.
-    """
-    empty_since = None
-    while True:
-        try:
-            return future.result(timeout=2)
-        except TimeoutError:
-            there = workers_of(client)
-            if address is not None and address not in there:
-                raise Lost(address) from None
-            if there:
-                empty_since = None
-                continue
-            empty_since = empty_since or time.monotonic()
-            if time.monotonic() - empty_since > LOST_SECONDS:
-                raise ResourceError(NO_WORKERS) from None
-        except StreamSVDError:
-            raise
-        except (OSError, RuntimeError) as error:
-            if address is None or not _is_gone(client, address):
-                raise
-            raise Lost(address) from error
-
-
-def _is_gone(client: Any, address: str) -> bool:
-    """Whether a worker that does not answer is no more; the scheduler may take a while to know."""
-    began = time.monotonic()
-    while address in workers_of(client):
-        if time.monotonic() - began > NOTICE_SECONDS:
-            return False
-        time.sleep(0.05)
-    return True
-
-
-# ---------------------------------------------------------------------------------- scores
-
-
-def cluster_scores(
-    client: Any,
-    components: sparse.csr_array,
-    preprocessing: Preprocessing,
-    reader: StripReader,
-    target: Any,
-    advance: Advance,
-) -> None:
-    """`metrics.write_scores` by tasks, each of which writes whole chunks of `target`."""
-    source, step = reader.source, reader.step
-    _refuse_unreadable(source)
-    if isinstance(source, DaskSource):
-        raise OptionError(
-            f"{source.name} is computed by the client: leave client out, or write it to a Zarr "
-            "store"
-        )
-    threads = sum(w["nthreads"] for w in workers_of(client).values())
-    n_strips = -(-source.n_samples // step)
-    run = step * max(1, n_strips // (16 * max(threads, 1)))
-    name, samples, futures = f"streamsvd-scores-{uuid.uuid4().hex[:8]}", {}, []
-    for start in range(0, source.n_samples, run):
-        stop = min(start + run, source.n_samples)
-        part = StripReader(source, reader.dtype, step, start=start, stop=stop)
-        futures.append(
-            client.submit(
-                write_scores, components, preprocessing, part, target,
-                key=f"{name}-{start}", pure=False,
-            )
-        )  # fmt: skip
-        samples[futures[-1].key] = stop - start
-    _watch(client, samples, advance)
-    for future in futures:
-        answer_of(client, future)
-
-
-# ----------------------------------------------------------------------------- the Gram matrix
-
-
-def cluster_gram(
-    client: Any, source: Source, center: str | None, normalize: str | None, advance: Advance
-) -> tuple[Array, Preprocessing]:
-    """`gram.gram_matrix` by tasks and a tree of sums, with the same bits.
-
-    A task reads whole leaves of samples, and with them at most one chunk of the source that another
-    reads too. Tasks are retried by Dask when a worker is lost. Memory of a task: two n x n matrices
-    and a few strips of samples.
-    """
-    _refuse_unreadable(source)
-    n, n_samples, leaf = source.n_features, source.n_samples, leaf_samples(source.n_features)
-    token = uuid.uuid4().hex[:8]
-    threads = sum(w["nthreads"] for w in workers_of(client).values())
-    name = f"streamsvd-gram-{token}"
-    first = GramSum(n, center, normalize)  # checks the options
-    shift: Any = None
-    if "features" in (center, normalize):
-        shift = client.submit(
-            _first_sample, _part(source, 0, 1), center, normalize, key=f"{name}-shift", pure=False
-        )
-    tree: list[list[Any]] = []
-    samples: dict[str, int] = {}
-    for k, (level, lo, hi) in enumerate(_tasks(-(-n_samples // leaf), threads)):
-        start, stop = lo * leaf, min(hi * leaf, n_samples)
-        node = client.submit(
-            _node, _part(source, start, stop), start, stop, center, normalize, shift,
-            key=f"{name}-sum-{k}", pure=False,
-        )  # fmt: skip
-        samples[node.key] = stop - start
-        _add(client, tree, node, level, name)
-    total = None
-    for nodes in reversed(tree):
-        for part in _partial(client, nodes, name):
-            total = part if total is None else client.submit(_sum, [total, part], pure=False)
-    _watch(client, samples, advance)
-    node = np.array(answer_of(client, total))
-    shift = np.zeros(n) if shift is None else answer_of(client, shift)
-    return finish(node, first.preprocessing, shift, n_samples, source.name)
-
-
-def _refuse_unreadable(source: Source) -> None:
-    if not isinstance(source, ZarrSource | SparseSource | DaskSource):
-        raise OptionError(
-            f"{source.name} cannot be read by the workers; write it to a Zarr store that they see, "
-            "or leave client out"
-        )
-
-
-def _tasks(n_leaves: int, threads: int) -> Iterator[tuple[int, int, int]]:
-    """Level and leaves of each task: whole nodes of the tree, several tasks for each thread."""
-    level = 0
-    while n_leaves // FAN_IN ** (level + 1) >= 4 * threads:
-        level += 1
-    start = 0
-    while start < n_leaves:
-        while start + FAN_IN**level > n_leaves:
-            level -= 1
-        yield level, start, start + FAN_IN**level
-        start += FAN_IN**level
-
-
-def _add(client: Any, tree: list[list[Any]], node: Any, level: int, name: str) -> None:
-    """As `gram.SumTree.add`, of futures."""
-    while len(tree) <= level:
-        tree.append([])
-    tree[level].append(node)
-    if len(tree[level]) == FAN_IN:
-        nodes, tree[level] = tree[level], []
-        key = f"{name}-tree-{uuid.uuid4().hex[:8]}"
-        _add(client, tree, client.submit(_sum, nodes, key=key, pure=False), level + 1, name)
-
-
-def _partial(client: Any, nodes: list[Any], name: str) -> list[Any]:
-    if len(nodes) < 2:
-        return nodes
-    key = f"{name}-tree-{uuid.uuid4().hex[:8]}"
-    return [client.submit(_sum, nodes, key=key, pure=False)]
-
-
-def _sum(nodes: list[Array]) -> Array:
-    total = np.array(nodes[0])
-    for node in nodes[1:]:
-        total += node
-    return total
-
-
-def _part(source: Source, start: int, stop: int) -> Any:
-    """What a task reads from: the source, or of a Dask array the samples themselves."""
-    if not isinstance(source, DaskSource):
-        return source
-    array = source.array
-    return array[:, start:stop] if source.sample_axis else array[start:stop].T
-
-
-def _opened(part: Any) -> tuple[Source, bool]:
-    """The source of a task, and whether it holds the task's samples alone."""
-    if isinstance(part, Source):
-        return part, False
-    samples = np.asarray(part.toarray() if hasattr(part, "toarray") else part)
-    return Source(samples, 1, "the Dask array", samples.shape[1]), True
-
-
-def _first_sample(part: Any, center: str | None, normalize: str | None) -> Array:
-    source, _ = _opened(part)
-    working = WorkingMatrix.in_memory(source.n_features, 1, np.dtype(np.float64))
-    return Ingest(source, working, center, normalize).first_sample()
-
-
-def _node(
-    part: Any,
-    start: int,
-    stop: int,
-    center: str | None,
-    normalize: str | None,
-    shift: Array | None,
-) -> Array:
-    source, is_whole = _opened(part)
-    if is_whole:
-        start, stop = 0, stop - start
-    shift = None if shift is None else np.array(shift)
-    with GramSum(source.n_features, center, normalize, 1, shift) as total:
-        for strip in strips(source, None, start, stop):
-            total.add(strip)
-        return total.node()
-
-
-def _watch(client: Any, samples: dict[str, int], advance: Advance) -> None:
-    """Progress as tasks end; their errors come with the result."""
-    waiting = {key: client.futures.get(key) for key in samples}
-    while waiting:
-        done = [k for k, s in waiting.items() if s is None or s.status not in ("pending",)]
-        for key in done:
-            del waiting[key]
-            advance(samples[key])
-        if not workers_of(client):
-            return
-        if waiting:
-            time.sleep(0.1)
-
-
-# ---------------------------------------------------------------------------- the columns
 
 
 class ClusterMatrix:
@@ -428,10 +165,7 @@ class ClusterMatrix:
 
     def replay(self) -> None:
         """Bring the columns to the end of the log."""
-        part = slice(0, len(self._log))
-        touched = touched_columns(self._log, part)
-        panel = self._panel(touched)
-        self._all("replay", self._log, None, touched, panel)
+        self._all("replay", self._log, None, *self._touched())
         self._stage = REPLAYED
         self._fetch(self._all("head", None))
 
@@ -469,7 +203,7 @@ class ClusterMatrix:
 
     def _make(self, k: int) -> None:
         """An actor for the share `k`, on the worker with the fewest."""
-        there = self._wait_for_workers()
+        there = wait_for_workers(self._client)
         held = {address: self._addresses.count(address) for address in there}
         address = min(sorted(held), key=held.__getitem__)
         future = self._client.submit(
@@ -478,14 +212,6 @@ class ClusterMatrix:
         )  # fmt: skip
         self._addresses[k] = address
         self._actors[k] = answer_of(self._client, future, address)
-
-    def _wait_for_workers(self) -> dict[str, Any]:
-        began = time.monotonic()
-        while not (there := workers_of(self._client)):
-            if time.monotonic() - began > LOST_SECONDS:
-                raise ResourceError(NO_WORKERS)
-            time.sleep(0.1)
-        return there
 
     def _restore(self, k: int) -> None:
         """Make the columns of the share `k` again, as far as all have come."""
@@ -514,9 +240,7 @@ class ClusterMatrix:
         if self._stage == ORDERED:
             self._call(k, "head", self._order)
         if self._stage >= REPLAYED:
-            touched = touched_columns(self._log, slice(0, len(self._log)))
-            panel = self._panel(touched)
-            self._call(k, "replay", self._log, self._order, touched, panel)
+            self._call(k, "replay", self._log, self._order, *self._touched())
         if self._stage >= BEGUN:
             self._call(k, "begin", len(self._log))
 
@@ -526,8 +250,10 @@ class ClusterMatrix:
             raise Lost(self._addresses[k])
         return answer_of(self._client, future, self._addresses[k])
 
-    def _panel(self, touched: Array) -> Array:
-        """The columns `touched` at the end of the log, read from the source by all workers."""
+    def _touched(self) -> tuple[Array, Array]:
+        """The columns that the log combines, and what they are at its end, read by all workers."""
+        whole = slice(0, len(self._log))
+        touched = touched_columns(self._log, whole)
         parts = [
             self._client.submit(
                 read_columns, share, touched, self._preprocessing, pure=False,
@@ -537,8 +263,8 @@ class ClusterMatrix:
         ]  # fmt: skip
         panel = np.concatenate([answer_of(self._client, part) for part in parts], axis=1)
         panel = np.array(panel if self._order is None else panel[self._order], order="C")
-        replay_touched(panel, touched, self._log, slice(0, len(self._log)))
-        return panel
+        replay_touched(panel, touched, self._log, whole)
+        return touched, panel
 
 
 def share_bounds(source: Source, n_workers: int) -> list[int]:

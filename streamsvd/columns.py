@@ -44,8 +44,6 @@ class Share:
         Whether the columns are in memory; whether their first `p` rows are.
     width, step : int
         Columns in a chunk of the working store; samples to read at a time.
-    folder : str
-        Where the working store goes, by default the worker's own directory.
     """
 
     source: Source
@@ -59,7 +57,6 @@ class Share:
     hold_rows: bool
     width: int
     step: int
-    folder: str | None = None
 
 
 class Columns:
@@ -80,7 +77,7 @@ class Columns:
         n, count = share.source.n_features, share.stop - share.start
         if share.in_memory:
             return WorkingMatrix.in_memory(n, count, share.dtype)
-        self._folder = Path(tempfile.mkdtemp(prefix="streamsvd-", dir=share.folder or _local()))
+        self._folder = Path(tempfile.mkdtemp(prefix="streamsvd-", dir=_local()))
         paths = create_raw_array(self._folder / "x.zarr", n, count, share.width, share.dtype)
         reserve_files(paths, n * share.width * share.dtype.itemsize)
         working = WorkingMatrix.map(paths, n, count, share.width, share.dtype)
@@ -193,7 +190,8 @@ def _owned(report: Any) -> Any:
     return report
 
 
-def _local() -> str | None:
+def _local() -> str:
+    """The directory of this worker."""
     from distributed import get_worker
 
     return str(get_worker().local_directory)

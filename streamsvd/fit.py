@@ -24,7 +24,7 @@ from streamsvd.assembly import (
 from streamsvd.blocklog import BlockLog, BlockSupports, new_log
 from streamsvd.blocks import BlockCoordinator, block_algorithm, random_blocks, replay_blocks
 from streamsvd.checkpoint import Workspace
-from streamsvd.cluster import ClusterMatrix, check_client, cluster_gram, plan_shares
+from streamsvd.cluster import ClusterMatrix, plan_shares
 from streamsvd.coordinator import Coordinator
 from streamsvd.errors import OptionError, ResourceError, StreamSVDError
 from streamsvd.executor import Executor, SerialExecutor, ThreadExecutor
@@ -44,8 +44,10 @@ from streamsvd.sources import Source, ZarrSource
 from streamsvd.store import create_raw_array, intact_chunks, raw_chunk_paths
 from streamsvd.supports import Supports
 from streamsvd.system import check_free_disk, free_memory, n_cpus, page_cache
+from streamsvd.tasks import cluster_gram
 from streamsvd.transforms import TransformLog
 from streamsvd.version import __version__
+from streamsvd.workers import check_client
 from streamsvd.working import WorkingMatrix, reserve_files
 
 logger = logging.getLogger("streamsvd")

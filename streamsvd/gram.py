@@ -9,9 +9,10 @@ leaves in a tree. Sizes of blocks and leaves depend on `n` alone, so the bits ar
 chunking, any number of threads, and any split of the leaves over workers.
 """
 
+import operator
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -112,11 +113,7 @@ class GramSum:
             )
         n = n_features
         self.preprocessing = Preprocessing(center, normalize, np.zeros(n), np.ones(n))
-        self._of_samples = replace(
-            self.preprocessing,
-            center="samples" if center == "samples" else None,
-            normalize="samples" if normalize == "samples" else None,
-        )
+        self._of_samples = self.preprocessing.before()
         self._of_features = "features" in (center, normalize)
         self._changes_samples = "samples" in (center, normalize)
         self.shift = shift
@@ -250,34 +247,35 @@ class SummedSamples(Source):
 class SumTree:
     """Sums of nodes that come in order, `FAN_IN` of them to a node of the next level.
 
-    Holds one partial sum for each level, ``log(nodes) / log(FAN_IN)`` arrays.
+    Holds one partial sum for each level, ``log(nodes) / log(FAN_IN)`` of them.
+
+    Parameters
+    ----------
+    plus : callable, optional
+        ``plus(total, node)`` gives the total with one node more, which may be `total` itself. By
+        default of arrays; of futures the nodes may be anywhere.
     """
 
-    def __init__(self) -> None:
-        self._sums: list[Array | None] = []
+    def __init__(self, plus: Callable[[Any, Any], Any] = operator.iadd) -> None:
+        self._plus = plus
+        self._sums: list[Any] = []
         self._counts: list[int] = []
 
-    def add(self, node: Array, level: int = 0) -> None:
+    def add(self, node: Any, level: int = 0) -> None:
         """Add the next node of a level. It belongs to the tree from then on."""
         while len(self._sums) <= level:
             self._sums.append(None)
             self._counts.append(0)
         total = self._sums[level]
-        if total is None:
-            self._sums[level] = total = node
-        else:
-            total += node
+        total = self._sums[level] = node if total is None else self._plus(total, node)
         self._counts[level] += 1
         if self._counts[level] == FAN_IN:
             self._sums[level], self._counts[level] = None, 0
             self.add(total, level + 1)
 
-    def total(self) -> Array:
+    def total(self) -> Any:
         """The sum of all; the last call to make."""
-        held = [total for total in reversed(self._sums) if total is not None]
-        for part in held[1:]:
-            held[0] += part
-        return held[0]
+        return reduce(self._plus, (part for part in reversed(self._sums) if part is not None))
 
 
 def finish(

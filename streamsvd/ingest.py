@@ -38,6 +38,24 @@ class Preprocessing:
     mean: Array
     scale: Array
 
+    def before(self) -> "Preprocessing":
+        """What can be done to samples before statistics of the features are known."""
+        of_samples = self.normalize == "samples" and self.center != "features"
+        return replace(
+            self,
+            center="samples" if self.center == "samples" else None,
+            normalize="samples" if of_samples else None,
+        )
+
+    def after(self) -> "Preprocessing":
+        """What `before` leaves to do."""
+        before = self.before()
+        return replace(
+            self,
+            center=None if before.center else self.center,
+            normalize=None if before.normalize else self.normalize,
+        )
+
     def apply(self, strip: Array) -> None:
         """Centre and scale the samples of `strip` (n, c), C-contiguous, in place."""
         if self.center == "features":
@@ -206,13 +224,7 @@ class Ingest:
         self._source, self._working, self._start = source, working, start
         self._of_features = "features" in (center, normalize)
         self.shift = np.zeros(n)
-        # What is done to the samples before statistics of the features are known.
-        self._before = Preprocessing(
-            center if center == "samples" else None,
-            normalize if normalize == "samples" and center != "features" else None,
-            np.zeros(n),
-            np.ones(n),
-        )
+        self._before = Preprocessing(center, normalize, np.zeros(n), np.ones(n)).before()
 
     def first_sample(self) -> Array:
         """The shift for all workers."""
@@ -246,11 +258,7 @@ class Ingest:
 
     def settle(self, preprocessing: Preprocessing) -> list[Array]:
         """Do to the samples what needed statistics of the features; the leaves anew."""
-        after = replace(
-            preprocessing,
-            center=None if preprocessing.center == "samples" else preprocessing.center,
-            normalize=None if self._before.normalize else preprocessing.normalize,
-        )
+        after = preprocessing.after()
         n = self._source.n_features
         moments = Moments(n, self._source.n_samples, np.zeros(n))
         for first, stop, block in self._working.sweep():

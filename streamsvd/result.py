@@ -10,7 +10,6 @@ import numpy as np
 from dask.utils import format_bytes
 
 from streamsvd import curves, plot, summary
-from streamsvd.cluster import check_client, cluster_scores
 from streamsvd.errors import OptionError, ResourceError
 from streamsvd.exports import to_anndata, to_xarray
 from streamsvd.frames import Ask
@@ -27,6 +26,8 @@ from streamsvd.solution import Solution
 from streamsvd.sources import Source
 from streamsvd.store import new_output, open_written
 from streamsvd.system import free_memory, n_cpus
+from streamsvd.tasks import cluster_scores
+from streamsvd.workers import check_client
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -177,9 +177,12 @@ class DaskSource(Source):
             )
         super().__init__(array, sample_axis, name, max(sizes))
 
+    def lazy(self, start: int, stop: int) -> Any:
+        """Samples ``start..stop-1`` as a Dask array, (n, stop - start)."""
+        return self.array[:, start:stop] if self.sample_axis else self.array[start:stop].T
+
     def _strip(self, start: int, stop: int) -> Array:
-        strip = self.array[:, start:stop] if self.sample_axis else self.array[start:stop]
-        return dense(strip.compute()) if self.sample_axis else dense(strip.compute()).T
+        return dense(self.lazy(start, stop).compute())
 
 
 class SparseSource(Source):

@@ -27,7 +27,10 @@ from streamsvd import (
     plan_svd,
     sparse_pca,
     sparse_svd,
+    tasks,
+    workers,
 )
+from streamsvd.gram import SumTree
 from streamsvd.plan import FAN_IN
 from streamsvd.sources import open_source
 
@@ -143,13 +146,23 @@ def test_gram_has_the_same_bits(
 @pytest.mark.parametrize("threads", [1, 3, 40])
 def test_tasks_are_nodes_of_the_tree(n_leaves: int, threads: int) -> None:
     """They cover all leaves in order, each is a whole node, and they give the tree of one sum."""
-    tasks = list(cluster._tasks(n_leaves, threads))
-    assert [lo for _, lo, _ in tasks] == [0, *(hi for _, _, hi in tasks[:-1])]
-    assert tasks[-1][2] == n_leaves
-    for level, lo, hi in tasks:
+    made = list(tasks._tasks(n_leaves, threads))
+    assert [lo for _, lo, _ in made] == [0, *(hi for _, _, hi in made[:-1])]
+    assert made[-1][2] == n_leaves
+    for level, lo, hi in made:
         assert hi - lo == FAN_IN**level
         assert lo % FAN_IN**level == 0
-    assert len(tasks) >= min(n_leaves, threads)
+    assert len(made) >= min(n_leaves, threads)
+    leaves = normal(n_leaves, 3)
+    one, many = SumTree(), SumTree(lambda total, node: total + node)
+    for leaf in leaves:
+        one.add(leaf.copy())
+    for level, lo, hi in made:
+        part = SumTree()
+        for leaf in leaves[lo:hi]:
+            part.add(leaf.copy())
+        many.add(part.total(), level)
+    assert many.total().tobytes() == one.total().tobytes()
 
 
 # -------------------------------------------------------------------------------- failures
@@ -329,14 +342,14 @@ def test_no_workers(store: Path) -> None:
 
 def test_all_workers_lost(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error in the end, never a hang."""
-    monkeypatch.setattr(cluster, "LOST_SECONDS", 1.0)
+    monkeypatch.setattr(workers, "LOST_SECONDS", 1.0)
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as made,
         Client(made) as client,
     ):
 
         def close(stage: str, done: int, total: int) -> None:
-            if stage == "transforms" and done >= 20 and cluster.workers_of(client):
+            if stage == "transforms" and done >= 20 and workers.workers_of(client):
                 made.sync(made.workers[0].close)
 
         with pytest.raises(ResourceError, match="all workers of the cluster are gone"):
@@ -363,7 +376,7 @@ def test_columns_that_kill_their_workers(
 def test_errors_of_a_worker_are_not_its_death(
     three: Client, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "NOTICE_SECONDS", 0.3)
+    monkeypatch.setattr(workers, "NOTICE_SECONDS", 0.3)
     kept = cluster.Columns
 
     class Full(kept):  # type: ignore[misc,valid-type]

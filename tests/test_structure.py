@@ -50,6 +50,8 @@ LAYERS = [
     "blocks",
     "assembly",
     "columns",
+    "workers",
+    "tasks",
     "cluster",
     "checkpoint",
     "solution",
