@@ -78,8 +78,9 @@ def sparse_svd(
         baselines. The score of a column, in block steps, is the best of its pairs.
     reduction : {None, "gram"}
         None rewrites `X`. ``"gram"`` reads it once and runs the same loop on ``X X^T``, which must
-        fit in memory (``16 n^2`` bytes): one pass, no working store, better components for as many
-        transforms; no right vectors.
+        fit in memory twice (``16 n^2`` bytes; three or four times while very many samples are
+        read): one pass, no working store, better components for as many transforms; no right
+        vectors.
     fill_penalty : float
         `alpha`: scores are divided by ``(1 + new)**alpha``, `new` being the nonzeros that a pair
         would add to the components. Not for block steps.
@@ -279,7 +280,7 @@ def sparse_pca(
 
     Notes
     -----
-    Memory: two n x n matrices of float64. Time: one read, ``n^2 N`` operations, then seconds for
+    Memory: two n x n matrices of float64, more while very many samples are read. Time: one read, ``n^2 N`` operations, then seconds for
     hundreds of features and minutes for thousands.
 
     Examples

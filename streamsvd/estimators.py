@@ -442,8 +442,7 @@ class StreamingSparsePCA(_SparseComponents):
             total = copy.deepcopy(total)
         else:
             pieces = list(pieces)
-        for strip in pieces:
-            total.add(strip)
+        total.extend(pieces)
         self._sum, self._result = total, None
         return self
 

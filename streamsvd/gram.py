@@ -10,8 +10,8 @@ chunking, any number of threads, and any split of the leaves over workers.
 """
 
 import operator
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import reduce
 from typing import Any
 
@@ -27,9 +27,9 @@ from streamsvd.sources import Described, Source
 from streamsvd.sweeps import subtract_shift
 
 
-def panel_rows(n_features: int) -> int:
-    """Rows of the Gram matrix that one task computes: some tasks for each thread, wide ones."""
-    return 64 * max(1, min(4, n_features // 256))
+def tile_rows(n_features: int) -> int:
+    """Rows and columns of the Gram matrix that one task computes: some tasks for each thread."""
+    return min(512, max(128, -(-n_features // 4)))
 
 
 def gram_matrix(
@@ -55,15 +55,13 @@ def gram_matrix(
 
     Notes
     -----
-    Cost: one read of the source and ``n^2 N`` operations. Memory: ``8 n^2`` bytes twice (three
-    times beyond 16 leaves of samples), a block and two strips of samples.
+    Cost: one read of the source and ``n^2 N`` operations. Memory: ``8 n^2`` bytes twice (once more
+    for each level of the tree, see `plan.gram_sums`), two blocks and two strips of samples.
     """
     if isinstance(source, SummedSamples):
         return source.gram(center, normalize)
     with GramSum(source.n_features, center, normalize, n_threads) as total:
-        for strip in strips(source, step):
-            total.add(strip)
-            on_samples(strip.shape[1])
+        total.extend(strips(source, step), on_samples)
         return total.result(source.name)
 
 
@@ -123,18 +121,22 @@ class GramSum:
         self._leaf: Array | None = None
         self._leaf_samples = 0
         self._tree = SumTree()
-        rows = panel_rows(n)
+        rows = tile_rows(n)
         self._panels = [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
+        self._tiles = list(lower_tiles(self._panels))
         self._n_threads = n_threads
         self._start_threads()
 
     def _start_threads(self) -> None:
         self._blas = ThreadpoolController()
         self._threads = ThreadPoolExecutor(self._n_threads, thread_name_prefix="streamsvd-gram")
+        self._spare: Array | None = None
+        self._products: list[Future[None]] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied and pickled: not the threads, nor the empty part of the block."""
-        state = {k: v for k, v in vars(self).items() if k not in ("_blas", "_threads")}
+        """What is copied and pickled: not the threads, nor the empty parts of blocks."""
+        left_out = ("_blas", "_threads", "_spare", "_products")
+        state = {k: v for k, v in vars(self).items() if k not in left_out}
         return state | {"_block": self._block[:, : self._filled]}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -150,8 +152,22 @@ class GramSum:
     def __exit__(self, *exc: object) -> None:
         self._threads.shutdown()
 
-    def add(self, samples: Array) -> None:
-        """Add ``samples`` (n, c)."""
+    def extend(
+        self, strips: Iterable[Array], on_samples: Callable[[int], None] = lambda n: None
+    ) -> None:
+        """Add samples that come in pieces, (n, c) each; `on_samples` is told each `c`.
+
+        One block is multiplied while the next is filled.
+        """
+        with self._blas.limit(limits=1, user_api="blas"):
+            try:
+                for strip in strips:
+                    self._add(strip)
+                    on_samples(strip.shape[1])
+            finally:
+                self._wait()
+
+    def _add(self, samples: Array) -> None:
         n, done = len(samples), 0
         if self.shift is None and not (self._changes_samples and self._of_features):
             self.shift = samples[:, 0].astype(np.float64) if self._of_features else np.zeros(n)
@@ -161,7 +177,7 @@ class GramSum:
             self._fill(samples[:, done : done + count], block)
             done, self._filled = done + count, self._filled + count
             if self._filled == self._block.shape[1]:
-                self._add_block()
+                self._multiply()
         self.n_samples += samples.shape[1]
 
     def _fill(self, samples: Array, block: Array) -> None:
@@ -176,12 +192,14 @@ class GramSum:
         list(self._threads.map(fill, self._panels))
 
     def node(self) -> Array:
-        """The sum so far, (n + 1, n): the upper triangle of ``Y Y^T``, below it the sums of `Y`.
+        """The sum so far, (n + 1, n): the lower triangle of ``Y Y^T``, below it the sums of `Y`.
 
         `Y` are the samples, centred and scaled if samples are, less the shift.
         """
         if self._filled:
-            self._add_block()
+            with self._blas.limit(limits=1, user_api="blas"):
+                self._multiply()
+                self._wait()
         self._close_leaf()
         return self._tree.total()
 
@@ -191,8 +209,8 @@ class GramSum:
         assert shift is not None  # noqa: S101  (there is a block)
         return finish(node, self.preprocessing, shift, self.n_samples, name)
 
-    def _add_block(self) -> None:
-        """Add the block ``B``, as far as it is filled, to the leaf."""
+    def _multiply(self) -> None:
+        """Begin to add the block ``B``, as far as it is filled, to the leaf; go on with another."""
         n, block = len(self._block) - 1, self._block
         if self._filled < block.shape[1]:
             block = np.ascontiguousarray(block[:, : self._filled])
@@ -202,26 +220,50 @@ class GramSum:
                 if self.shift is None:
                     self.shift = block[:n, 0].copy()
                 block[:n] -= self.shift[:, None]
+        self._wait()
         if self._leaf is None:
             self._leaf = np.zeros((n + 1, n))
         leaf = self._leaf
 
-        def multiply(panel: slice) -> None:
-            products = block[panel] @ block[panel.start :].T
-            leaf[panel, panel.start :] += products[:, :-1]
-            leaf[n, panel] += products[:, -1]
+        def multiply(rows: slice, columns: slice) -> None:
+            leaf[rows, columns] += block[rows] @ block[columns].T
 
-        with self._blas.limit(limits=1, user_api="blas"):
-            list(self._threads.map(multiply, self._panels))
+        self._products = [self._threads.submit(multiply, *tile) for tile in self._tiles]
         self._leaf_samples += self._filled
+        if block is self._block:
+            spare = self._spare
+            self._spare = block
+            self._block = np.ones_like(block) if spare is None else spare
         self._filled = 0
-        if self._leaf_samples == leaf_samples(n):
+
+    def _wait(self) -> None:
+        """For the products that were begun."""
+        for product in self._products:
+            product.result()
+        self._products = []
+        if self._leaf_samples == leaf_samples(len(self._block) - 1):
             self._close_leaf()
 
     def _close_leaf(self) -> None:
         if self._leaf is not None:
             self._tree.add(self._leaf)
         self._leaf, self._leaf_samples = None, 0
+
+
+def lower_tiles(panels: list[slice]) -> Iterator[tuple[slice, slice]]:
+    """Rows and columns of the tiles of the lower triangle and of the row below it, largest first.
+
+    A diagonal tile is the product of a matrix with its own transpose, for which BLAS needs half of
+    the operations.
+    """
+    *_, (n, last) = ((panel.stop, panel) for panel in panels)
+    for rows in panels[1:]:
+        for columns in panels:
+            if columns.start < rows.start:
+                yield slice(rows.start, n + 1 if rows == last else rows.stop), columns
+    for panel in panels:
+        yield panel, panel
+    yield slice(n, n + 1), last
 
 
 class SummedSamples(Source):
@@ -289,8 +331,8 @@ def finish(
     gram, sums = node[:n], node[n]
     for first in range(0, n, 64):
         part = slice(first, first + 64)
-        gram[part, :first] = gram[:first, part].T
-        gram[part, part] = np.triu(gram[part, part]) + np.triu(gram[part, part], 1).T
+        gram[:first, part] = gram[part, :first].T
+        gram[part, part] = np.tril(gram[part, part]) + np.tril(gram[part, part], -1).T
     if "features" not in (preprocessing.center, preprocessing.normalize):
         return gram, preprocessing
     offset = sums / n_samples  # of the mean from the shift

@@ -143,24 +143,28 @@ class StripReader:
         self.start, self.stop = start, source.n_samples if stop is None else stop
 
     def __iter__(self) -> Iterator[tuple[int, Array]]:
-        source, step = self.source, self.step
+        step = self.step
         # whole chunks of the source, also where `start` is inside of one
         cuts = range(self.start - self.start % step, self.stop, step)
         bounds = [(max(a, self.start), min(a + step, self.stop)) for a in cuts]
-        # The next strip is read and decoded while the caller works on this one.
+        # The next strip is read, decoded and checked while the caller works on this one.
         with ThreadPoolExecutor(1, thread_name_prefix="streamsvd-read") as reader:
-            coming = reader.submit(source.read, *bounds[0], self.dtype)
+            coming = reader.submit(self._read, *bounds[0])
             for k, (start, _) in enumerate(bounds):
                 strip = coming.result()
                 if k + 1 < len(bounds):
-                    coming = reader.submit(source.read, *bounds[k + 1], self.dtype)
-                self._check(start, strip)
+                    coming = reader.submit(self._read, *bounds[k + 1])
                 yield start, strip
         if 0 < self._largest < 1 / self.limit:
             raise SourceError(
-                f"no value of {source.name} is larger than {self._largest:.3g}, below "
+                f"no value of {self.source.name} is larger than {self._largest:.3g}, below "
                 f"{1 / self.limit:.0e} where squares vanish; rescale the data"
             )
+
+    def _read(self, start: int, stop: int) -> Array:
+        strip = self.source.read(start, stop, self.dtype)
+        self._check(start, strip)
+        return strip
 
     def _check(self, start: int, strip: Array) -> None:
         low, high = float(strip.min()), float(strip.max())

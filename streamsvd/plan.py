@@ -17,7 +17,7 @@ MOST_CHUNKS = 256
 STRIP_BYTES = 32 * MIB
 """Samples are read in strips of about so many bytes, or one chunk of the source."""
 
-BLOCK_BYTES = 32 * MIB
+BLOCK_BYTES = 16 * MIB
 """Samples are multiplied in blocks of about so many bytes of float64."""
 
 LEAF_BLOCKS = 8
@@ -144,7 +144,7 @@ def make_plan(
         state = p * n * (2 * itemsize + 8) + p * (n_total // 1024 + 1) * 8 + 400 * m + 300 * n
         reach = p + m
     if counts_fill:
-        state += n * n // 4 + 24 * p * n
+        state += n * n // 4 + 32 * p * n
     # components and right vectors, built at the end: dense, pattern and sparse
     result = (8 if is_block else 4) * 8 * p * (min(n, reach) + min(n_total, reach))
     strip = strip_width(n, n_total, source_chunk, memory_limit)
@@ -215,12 +215,12 @@ def make_gram_plan(
     n, p = n_features, n_components
     matrix = 8 * n * (n + 1)
     strip = strip_width(n, n_samples, source_chunk, memory_limit)
-    # two strips, a block, the sums
-    strips = n * strip * (8 + 3 * source_itemsize) + 8 * n * block_samples(n)
+    # two strips, two blocks, the sums
+    strips = n * strip * (8 + 3 * source_itemsize) + 2 * 8 * n * block_samples(n)
     sums = gram_sums(n, n_samples)
     reading = strips + sums * matrix
     # the matrix, and the copy that the transforms rotate; supports and scores; the components
-    rotating = 2 * matrix + n * n // 8 + 8 * p * n * 6 + 300 * n
+    rotating = 2 * matrix + n * n // 8 + 8 * p * n * 7 + 300 * n
     if n_block_steps:
         rotating += block_state(n, n, p, n_block_steps, 8)
     peak = FIXED_BYTES + max(reading, rotating)

@@ -153,6 +153,5 @@ def _node(
         start, stop = 0, stop - start
     shift = None if shift is None else np.array(shift)
     with GramSum(source.n_features, center, normalize, 1, shift) as total:
-        for strip in strips(source, None, start, stop):
-            total.add(strip)
+        total.extend(strips(source, None, start, stop))
         return total.node()

@@ -39,7 +39,7 @@ def small_blocks(n_features: int, samples: int = 64, panel: int = 7) -> Iterator
     """Few samples in a block and few rows in a panel, so that small data has many of both."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "BLOCK_BYTES", 8 * n_features * samples)
-        patch.setattr(gram, "panel_rows", lambda n: panel)
+        patch.setattr(gram, "tile_rows", lambda n: panel)
         yield
 
 
@@ -275,7 +275,7 @@ def test_memory_is_that_of_the_matrix(center: str | None, normalize: str | None)
     peak: list[int] = []
     with traced(peak):
         of(X, center, normalize, step=20)
-    panel = gram.panel_rows(n)
+    panel = gram.tile_rows(n)
     assert peak[0] <= 1.1 * 8 * n * n + 8 * n * (block_samples(n) + 5 * 20 + panel)
 
 

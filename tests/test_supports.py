@@ -478,17 +478,19 @@ def test_another_penalty_is_another_run(tmp_path: Path) -> None:
 def test_kernels_count_bits_of_many_words() -> None:
     """`count_added` and `join_supports` on their own, three words wide."""
     n, p = 150, 2
-    bits = np.zeros((n, 3), dtype=np.uint64)
+    bits = np.zeros((3, n), dtype=np.uint64)
     sets = [{k, (7 * k + 3) % n, (k * k) % n} for k in range(n)]
     for k, members in enumerate(sets):
         for feature in members:
-            bits[k, feature // 64] |= np.uint64(1) << np.uint64(feature % 64)
+            bits[feature // 64, k] |= np.uint64(1) << np.uint64(feature % 64)
     sizes = np.array([len(s) for s in sets])
+    common = np.array([[len(sets[i] & members) for members in sets] for i in range(p)])
     added = np.zeros((p, n), dtype=np.int64)
     for i in range(p):
-        supports.count_added(bits, sizes, added, i, 150)
+        supports.count_added(sizes, common, added, i, i + 1, n, n)
     np.testing.assert_array_equal(np.triu(added, 1), np.triu(naive.new_nonzeros(sets, p), 1))
-    supports.join_supports(bits, sizes, added, 1, 149, rotation(0), 150)
+    supports.join_supports(bits, sizes, common, added, 1, 149, rotation(0), n)
     naive.mix_supports(sets, 1, 149, rotation(0))
     np.testing.assert_array_equal(np.triu(added, 1), np.triu(naive.new_nonzeros(sets, p), 1))
     assert sizes.tolist() == [len(s) for s in sets]
+    assert common.tolist() == [[len(sets[i] & members) for members in sets] for i in range(p)]
