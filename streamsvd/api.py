@@ -280,8 +280,8 @@ def sparse_pca(
 
     Notes
     -----
-    Memory: two n x n matrices of float64, more while very many samples are read. Time: one read, ``n^2 N`` operations, then seconds for
-    hundreds of features and minutes for thousands.
+    Memory: two n x n matrices of float64, more while very many samples are read. Time: one read,
+    ``n^2 N`` operations, then seconds for hundreds of features and minutes for thousands.
 
     Examples
     --------
