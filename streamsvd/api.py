@@ -18,6 +18,7 @@ def sparse_svd(
     *,
     n_transforms: int | None = None,
     algorithm: str = "coordinate",
+    batch_size: int = 1,
     selection: str | None = None,
     reduction: str | None = None,
     fill_penalty: float = 0.0,
@@ -70,6 +71,12 @@ def sparse_svd(
         Remark 4, each step the SVD of a block of ``2 p`` rows and columns: ``0..p-1``, the `p`
         columns of largest score, and the lowest unused indices when those are fewer. Far fewer
         steps for the same trace, by BLAS, but less sparse: a step joins up to ``2 p`` supports.
+    batch_size : int
+        Transforms that are picked at a time, at most `n_components`: of each row's best pair, best
+        first, those that share no index. 1 is Algorithm 1 to the letter. More hide the latency of a
+        cluster, or of a disk; a batch is applied in order, as if its pairs had come one by one, and
+        has the same bits wherever it runs. Other pairs are taken than with 1, since those of a
+        batch do not wait for each other's effect.
     selection : {"nuclear", "gain", "kogbetliantz", "random"}, optional
         Score of a pair (i, j), ``i < p``, ``i < j``. ``"nuclear"`` (the default): the paper's, what
         the trace of the 2x2 block gains. ``"gain"`` (the default on the Gram matrix): what the
@@ -122,7 +129,8 @@ def sparse_svd(
     resume : bool
         Go on with the run in `workspace`, if there is one: the source and the options must be the
         same, except `n_transforms` (more transforms extend a finished run), `memory_limit`,
-        `n_threads` and `progress`. The result has the same bits as that of an uninterrupted run.
+        `n_threads` and `progress`. The result has the same bits as that of an uninterrupted run;
+        an extended run with a `batch_size` above 1 begins a new batch where the first one ended.
         After a clean stop (the end, Ctrl-C, SIGTERM) the working store is taken up as it is; after
         a crash the source is ingested again and the log replayed in one pass.
     overwrite_x : bool
@@ -196,6 +204,7 @@ def sparse_svd(
         n_components=n_components,
         n_transforms=n_transforms,
         algorithm=algorithm,
+        batch_size=batch_size,
         selection=selection,
         reduction=reduction,
         fill_penalty=fill_penalty,

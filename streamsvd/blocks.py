@@ -143,7 +143,7 @@ def block_algorithm(
     n_transforms: int,
     threshold: float = 0.0,
     picks: Iterator[Array] | None = None,
-    after_step: Callable[[], bool] = lambda: False,
+    after_step: Callable[[int], bool] = lambda count: False,
     supports: BlockSupports | None = None,
 ) -> str:
     """Take block steps until `n_transforms` are logged; arguments as of `solver.algorithm_1`.
@@ -182,7 +182,7 @@ def block_algorithm(
             "apply_block", selection, rows, g, beyond, columns, coordinator.left, coordinator.diag
         )
         log.append(indices, g, h, coordinator.diag[: log.n_components])
-        if after_step():
+        if after_step(1):
             return "stopped"
     return "n_transforms"
 

@@ -136,6 +136,13 @@ fit_options = [
         default="coordinate",
     ),
     option(
+        "--batch-size",
+        "Transforms to pick at a time, up to P: hides the latency of a cluster or a disk.",
+        "K",
+        type=int,
+        default=1,
+    ),
+    option(
         "--selection",
         "What the next transform is chosen by. [default: nuclear; with --reduction gram: gain]",
         values=["nuclear", "gain", "kogbetliantz", "random"],

@@ -82,7 +82,7 @@ class ClusterMatrix:
         """Call `method` of every partition; the answers in the order of the columns."""
         if method == "start_up":
             self._stage = max(self._stage, REPLAYED)
-            reports = self._all("begin", len(self._log))
+            reports = self._all("begin")
             self._stage = BEGUN
             return reports
         return self._all("call", len(self._log), method, *args)
@@ -242,7 +242,7 @@ class ClusterMatrix:
         if self._stage >= REPLAYED:
             self._call(k, "replay", self._log, self._order, *self._touched())
         if self._stage >= BEGUN:
-            self._call(k, "begin", len(self._log))
+            self._call(k, "begin")
 
     def _call(self, k: int, method: str, *args: Any) -> Any:
         future = self._start(k, method, *args)

@@ -16,6 +16,7 @@ import numpy as np
 from streamsvd.assembly import make_partitions, row_moments
 from streamsvd.ingest import Ingest, Preprocessing, StripReader
 from streamsvd.kernels import Array
+from streamsvd.partition import Report
 from streamsvd.plan import PAGE
 from streamsvd.replay import replay_columns
 from streamsvd.sources import Source, ZarrSource
@@ -60,7 +61,7 @@ class Share:
 
 
 class Columns:
-    """An actor. Moves carry the number of their step, and are applied once."""
+    """An actor. Batches of moves carry the number of their first, and are applied once."""
 
     def __init__(self, share: Share) -> None:
         self.share = share
@@ -69,7 +70,7 @@ class Columns:
         self._ingest = Ingest(
             share.source, self._working, share.center, share.normalize, share.start
         )
-        self._step, self._mapped = 0, 0
+        self._last, self._mapped = -1, 0
         self._answer: Any = None
 
     def _make(self) -> WorkingMatrix:
@@ -120,35 +121,34 @@ class Columns:
         here = slice(*np.searchsorted(touched, [self.share.start, self.share.stop]))
         local, values = touched[here] - self.share.start, np.ascontiguousarray(panel[:, here])
         replay_columns(self._working, log, slice(0, len(log)), local, values)
-        self._step = len(log)
 
     # ------------------------------------------------------------------------------- moves
 
-    def begin(self, step: int) -> Any:
-        """The columns stand at `step`; the first report."""
+    def begin(self) -> Any:
+        """The columns stand where the log does; the first report."""
         if self.share.hold_rows:
             self._working.hold_rows(self.share.n_components)
         share = self.share
         (self._partition,) = make_partitions(self._working, share.n_components, 1, share.start)
-        self._step, self._answer = step, None
+        self._last, self._answer = -1, None
         return _owned(self._partition.start_up())
 
     def call(self, step: int, method: str, *args: Any) -> Any:
         """Call `method` of the partition at `step`; again is the same as once."""
-        if step == self._step - 1 and self._answer is not None:
+        if step == self._last:
             return self._answer
         own = [np.array(a) if isinstance(a, np.ndarray) else a for a in args]
         answer = _owned(getattr(self._partition, method)(*own))
         if method == "apply":
-            self._step, self._answer = step + 1, answer
-        self._unmap()
+            self._last, self._answer = step, answer
+            self._unmap(len(own[0]))
         return answer
 
-    def _unmap(self) -> None:
+    def _unmap(self, moves: int) -> None:
         """Let go of mapped pages before the worker's memory monitor sees too many."""
         working = self._working
-        self._mapped += 2 * working.n_samples * working.dtype.itemsize
-        self._mapped += working.n_features * PAGE
+        self._mapped += 2 * moves * working.n_samples * working.dtype.itemsize
+        self._mapped += moves * working.n_features * PAGE
         if working.maps and self._mapped > MAPPED_BYTES:
             for mapped in working.maps:
                 mapped.madvise(mmap.MADV_DONTNEED)
@@ -185,8 +185,9 @@ def read_columns(share: Share, touched: Array, preprocessing: Preprocessing) -> 
 
 def _owned(report: Any) -> Any:
     """A report whose arrays are not views of the state."""
-    if isinstance(report, tuple):
-        return type(report)(*(np.array(a) if isinstance(a, np.ndarray) else a for a in report))
+    if isinstance(report, Report):
+        value, where = report.tail_value.copy(), report.tail_where.copy()
+        return report._replace(tail_value=value, tail_where=where)
     return report
 
 

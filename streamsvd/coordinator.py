@@ -9,11 +9,10 @@ import numpy as np
 
 from streamsvd.kernels import (
     Array,
-    best_pair,
+    best_pairs,
     drop_unfit,
     pair_factors,
-    rotate_left,
-    rotate_pair,
+    rotate_leading,
     update_scores,
 )
 from streamsvd.partition import Report
@@ -67,78 +66,85 @@ class Coordinator:
         """Take the first reports, of all partitions, and build the scores."""
         self._tail_value = np.array([report.tail_value for report in reports])
         self._tail_where = np.array([report.tail_where for report in reports])
-        self.update(-1, -1, reports)
+        self._update_scores(np.full((1, 2), -1), np.empty((1, 2)))
 
-    def best(self) -> tuple[int, int, float, float]:
-        """The pair with the largest score, ties to the lowest i, then the lowest j.
+    def best(self, pairs: Array, values: Array, threshold: float = 0.0) -> int:
+        """Write the pairs with the largest scores to `pairs` (k, 2); how many there are.
 
-        Returns
-        -------
-        i, j, score, value
-            `value` is ``X[i, j]`` of a tail pair, 0 of a head pair; the score is -inf when there
-            is no pair at all (a matrix of one entry).
+        Of each row's best pair those that share no index, best first, ties to the lowest i, then
+        the lowest j; at most `k`, and none where no score is above `threshold`. With them, to
+        `values` (k,), ``X[i, j]`` of a tail pair, 0 of a head pair.
         """
+        room = 0
         if self._supports is not None:
-            drop_unfit(self._scores, self._added, self._head_best, self._supports.room)
-        return best_pair(
+            room = self._supports.room
+            drop_unfit(self._scores, self._added, self._head_best, room)
+        return best_pairs(
             self.selection,
             self.diag,
             self._scores,
             self._head_best,
             self._tail_value,
             self._tail_where,
+            self._added,
+            room,
+            threshold,
+            pairs,
+            values,
         )
 
-    def factors(self, i: int, j: int, value: float, g: Array, h: Array) -> None:
-        """Write the factors of the SVD of the pair's 2x2 block to `g` and `h` (2, 2)."""
+    def factors(self, pairs: Array, tails: Array, g: Array, h: Array) -> None:
+        """Write the factors of the SVD of each pair's 2x2 block to `g` and `h` (k, 2, 2)."""
         pair_factors(
-            self.head,
-            self.left,
-            self.diag,
-            i,
-            j,
-            value,
-            self.n_samples,
-            self.symmetric,
-            g,
-            h,
+            self.head, self.left, self.diag, pairs, tails, self.n_samples, self.symmetric, g, h
         )
 
-    def rotate(self, i: int, j: int, g: Array, h: Array) -> Array:
-        """Apply the move to the columns held here; returns column i, which travels with it."""
-        if j < self.n_features:
-            rotate_left(self.left, i, j, g)
-            if self._supports is not None:
-                self._supports.join(i, j, g)
-        if j < self.n_components:
-            rotate_pair(self.left[i], self.left[j], h)
-        return self.left[i]
+    def rotate(self, pairs: Array, g: Array, h: Array) -> Array:
+        """Apply the moves to the columns held here; returns the columns i, which travel with them.
 
-    def update(self, i: int, j: int, reports: list[Report]) -> tuple[float, float]:
-        """Take the partitions' reports of the move; returns the diagonal at i and j after it."""
+        (k, n): each as it is when its own move comes to the columns.
+        """
+        columns = np.empty((len(pairs), self.n_features), dtype=self.left.dtype)
+        rotate_leading(self.left, pairs, g, h, columns)
+        if self._supports is not None:
+            for k, (i, j) in enumerate(pairs.tolist()):
+                if j < self.n_features:
+                    self._supports.join(i, j, g[k])
+        return columns
+
+    def update(self, pairs: Array, reports: list[Report], values: Array) -> None:
+        """Take the partitions' reports of a batch of moves.
+
+        Writes the diagonal at i and j after each, 0 beyond the rows, to `values` (k, 2).
+        """
+        moves, p = pairs.tolist(), self.n_components
         for k, report in enumerate(reports):
             self._tail_value[k] = report.tail_value
             self._tail_where[k] = report.tail_where
             if report.head_rows is not None:
-                start, stop = report.start, report.start + report.head_rows.shape[1]
-                self.head[i, start:stop] = report.head_rows[0]
-                if j < self.n_components:
-                    self.head[j, start:stop] = report.head_rows[1]
-            if report.column is not None:
-                self.left[i] = report.column
-            if report.head_column is not None:
-                self.head[:, j] = report.head_column[: self.n_components]
-                self.diag[j] = report.head_column[j]
-        return update_scores(
+                stop = report.start + report.head_rows.shape[1]
+                for r, row in enumerate(report.rows):
+                    self.head[row, report.start : stop] = report.head_rows[r]
+            if report.columns is not None:
+                for c, m in enumerate(report.held):
+                    self.left[moves[m][0]] = report.columns[c]
+            if report.head_columns is not None:
+                for c, j in enumerate(report.heads):
+                    self.head[:, j] = report.head_columns[c, :p]
+                    self.diag[j] = report.head_columns[c, j]
+        self._update_scores(pairs, values)
+
+    def _update_scores(self, pairs: Array, values: Array) -> None:
+        update_scores(
             self.selection,
             self.head,
             self.left,
             self.diag,
             self._scores,
             self._head_best,
-            i,
-            j,
+            pairs,
             self._added,
             self._weights,
             0 if self._supports is None else self._supports.room,
+            values,
         )

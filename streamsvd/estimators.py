@@ -216,11 +216,11 @@ class SparseSVD(_SparseComponents):
     ----------
     n_components : int
         From 1 to ``min(n_samples, n_features)``.
-    n_transforms, algorithm, selection, reduction, fill_penalty, max_fill, max_nonzeros
+    n_transforms, algorithm, batch_size, selection, reduction, fill_penalty, max_fill
         See `streamsvd.sparse_svd`.
-    max_nonzeros_per_component, pivot, refine, center, normalize, dtype, tol, random_state
+    max_nonzeros, max_nonzeros_per_component, pivot, refine, center, normalize, dtype, tol
         See `streamsvd.sparse_svd`.
-    memory_limit, n_threads
+    random_state, memory_limit, n_threads
         See `streamsvd.sparse_svd`.
     sample_axis : {0, 1}
         Axis of the samples in Zarr, Dask and HDF5 arrays and in paths. Those of arrays, matrices
@@ -263,6 +263,7 @@ class SparseSVD(_SparseComponents):
         *,
         n_transforms: int | None = None,
         algorithm: str = "coordinate",
+        batch_size: int = 1,
         selection: str | None = None,
         reduction: str | None = None,
         fill_penalty: float = 0.0,
@@ -290,6 +291,7 @@ class SparseSVD(_SparseComponents):
         self.n_components = n_components
         self.n_transforms = n_transforms
         self.algorithm = algorithm
+        self.batch_size = batch_size
         self.selection = selection
         self.reduction = reduction
         self.fill_penalty = fill_penalty

@@ -459,7 +459,7 @@ class _Run:
         coordinator: Coordinator,
         executor: Executor,
         threshold: float,
-        after_step: Callable[[], bool],
+        after_step: Callable[[int], bool],
     ) -> str:
         picks = None
         if self.options.selection == "random":
@@ -467,7 +467,14 @@ class _Run:
         coordinator.start_up(executor.broadcast("start_up"))
         self._begin_writing()
         return algorithm_1(
-            coordinator, executor, log, self.n_transforms, threshold, picks, after_step
+            coordinator,
+            executor,
+            log,
+            self.n_transforms,
+            threshold,
+            self.options.batch_size,
+            picks,
+            after_step,
         )
 
     def _take_blocks(
@@ -476,7 +483,7 @@ class _Run:
         coordinator: BlockCoordinator,
         executor: Executor,
         threshold: float,
-        after_step: Callable[[], bool],
+        after_step: Callable[[int], bool],
     ) -> str:
         picks = supports = None
         if self.options.selection == "random":
@@ -495,13 +502,13 @@ class _Run:
             self.stop.deferred = True
             self.space.set_dirty()
 
-    def _keeper(self, advance: Callable[[int], None]) -> Callable[[], bool]:
-        """What is done after each transform: progress, and a checkpoint when it is time."""
+    def _keeper(self, advance: Callable[[int], None]) -> Callable[[int], bool]:
+        """What is done after some transforms: progress, and a checkpoint when it is time."""
         last = time.monotonic()
 
-        def after_step() -> bool:
+        def after_step(count: int) -> bool:
             nonlocal last
-            advance(1)
+            advance(count)
             if self.keeps and time.monotonic() - last > CHECKPOINT_SECONDS:
                 self.space.append(self.log)  # type: ignore[union-attr]
                 last = time.monotonic()
@@ -535,7 +542,8 @@ class _Run:
         """The options that determine the result."""
         record = asdict(self.options)
         names = (
-            "n_components", "algorithm", "reduction", "fill_penalty", "max_fill", "max_nonzeros",
+            "n_components", "algorithm", "batch_size", "reduction", "fill_penalty", "max_fill",
+            "max_nonzeros",
             "max_nonzeros_per_component",
             "pivot", "sample_dim", "layer", "center", "normalize", "missing_chunks", "tol",
             "random_state",

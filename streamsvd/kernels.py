@@ -123,32 +123,34 @@ def pair_factors(
     head: Array,
     left: Array,
     diag: Array,
-    i: int,
-    j: int,
-    tail_value: float,
+    pairs: Array,
+    tails: Array,
     n_samples: int,
     symmetric: bool,
     g: Array,
     h: Array,
 ) -> None:
-    """Write the factors of the pair `(i, j)`; `tail_value` is ``X[i, j]`` of a tail pair.
+    """Write the factors of each of `pairs` (k, 2) to `g` and `h` (k, 2, 2).
 
-    A pair beyond the rows (``j >= n``) or beyond the columns (``j >= N``) has zeros there, and
-    one of its factors is the identity. Both are the same for a symmetric positive semidefinite
-    matrix. State as in `update_scores`.
+    ``tails[k]`` is ``X[i, j]`` of a tail pair. A pair beyond the rows (``j >= n``) or beyond the
+    columns (``j >= N``) has zeros there, and one of its factors is the identity. Both are the same
+    for a symmetric positive semidefinite matrix. State as in `update_scores`.
     """
     n = left.shape[1]
-    a = np.float64(diag[i])
-    if symmetric:
-        eigen_2x2(a, 0.5 * (head[i, j] + left[i, j]), diag[j], g, h)
-    elif j >= n:
-        g[0, 0], g[0, 1], g[1, 0], g[1, 1] = 1.0, 0.0, 0.0, 1.0
-        rotation_to_first(a, tail_value, h)
-    elif j >= n_samples:
-        rotation_to_first(a, np.float64(left[i, j]), g)
-        h[0, 0], h[0, 1], h[1, 0], h[1, 1] = 1.0, 0.0, 0.0, 1.0
-    else:
-        svd_2x2(a, np.float64(head[i, j]), np.float64(left[i, j]), np.float64(diag[j]), g, h)
+    for k in range(pairs.shape[0]):
+        i, j = pairs[k]
+        a = np.float64(diag[i])
+        if symmetric:
+            eigen_2x2(a, 0.5 * (head[i, j] + left[i, j]), diag[j], g[k], h[k])
+        elif j >= n:
+            g[k, 0, 0], g[k, 0, 1], g[k, 1, 0], g[k, 1, 1] = 1.0, 0.0, 0.0, 1.0
+            rotation_to_first(a, tails[k], h[k])
+        elif j >= n_samples:
+            rotation_to_first(a, np.float64(left[i, j]), g[k])
+            h[k, 0, 0], h[k, 0, 1], h[k, 1, 0], h[k, 1, 1] = 1.0, 0.0, 0.0, 1.0
+        else:
+            b, c, d = np.float64(head[i, j]), np.float64(left[i, j]), np.float64(diag[j])
+            svd_2x2(a, b, c, d, g[k], h[k])
 
 
 # ------------------------------------------------------------------------------------- scores
@@ -169,8 +171,8 @@ def score_row(
     """Scores of the head pairs `(i, j)`, ``first <= j < stop``, of one row `i`, into `out`.
 
     ``a = X[i, i]``, ``b[j] = X[i, j]``, ``c[j] = X[j, i]``, ``d[j] = X[j, j]``. All in float64,
-    whatever the data. See DESIGN: the paper's Result 2 (nuclear), the exact increase of the
-    objective (gain), the off-diagonal sum (kogbetliantz).
+    whatever the data: the paper's Result 2 (nuclear), the exact increase of the objective (gain),
+    the off-diagonal sum (kogbetliantz).
     """
     if selection == KOGBETLIANTZ:
         _score_kogbetliantz(b[first:stop], c[first:stop], out[first:stop])
@@ -230,34 +232,62 @@ def argmax(x: Array, first: int) -> int:
 
 
 @jit
-def best_pair(
+def best_pairs(
     selection: int,
     diag: Array,
     scores: Array,
     head_best: Array,
     tail_value: Array,
     tail_where: Array,
-) -> tuple[int, int, float, float]:
-    """Best pair ``(i, j, score, X[i, j] if in the tail)``; ties to the lowest i, then j.
+    added: Array,
+    room: int,
+    threshold: float,
+    pairs: Array,
+    values: Array,
+) -> int:
+    """Of each row's best pair those that are disjoint, best first; how many there are.
 
-    `head_best` (p,) holds the best column of each row's head scores or -1; `tail_value`,
-    `tail_where` (partitions, p) the largest tail entry of each row in each partition, in the
-    order of the columns, and its column or -1.
+    At most ``len(pairs)``, written to `pairs` (k, 2) with ``X[i, j]`` of tail pairs, else 0, to
+    `values` (k,); the first is the best of all. Scores are above `threshold`; ties go to the lowest
+    i, then j. `head_best` (p,) holds the best column of each row's head scores or -1;
+    `tail_value`, `tail_where` (partitions, p) the largest tail entry of each row in each partition,
+    in the order of the columns, and its column or -1. `added` and `room` as of `update_scores`:
+    all the pairs together fit.
     """
-    best, best_i, best_j, best_value = -np.inf, -1, -1, 0.0
-    for i in range(scores.shape[0]):
+    p = scores.shape[0]
+    best, where, value = np.empty(p), np.empty(p, np.int64), np.empty(p)
+    for i in range(p):
+        best[i], where[i], value[i] = threshold, -1, 0.0
         j = head_best[i]
-        if j >= 0 and scores[i, j] > best:
-            best, best_i, best_j, best_value = scores[i, j], i, j, 0.0
-        where, value = -1, 0.0
+        if j >= 0 and scores[i, j] > threshold:
+            best[i], where[i] = scores[i, j], j
+        tail, size = -1, 0.0
         for t in range(tail_where.shape[0]):
-            if tail_where[t, i] >= 0 and (where < 0 or abs(tail_value[t, i]) > abs(value)):
-                where, value = tail_where[t, i], np.float64(tail_value[t, i])
-        if where >= 0:
-            score = tail_score(selection, np.float64(diag[i]), value)
-            if score > best:
-                best, best_i, best_j, best_value = score, i, where, value
-    return best_i, best_j, best, best_value
+            if tail_where[t, i] >= 0 and (tail < 0 or abs(tail_value[t, i]) > abs(size)):
+                tail, size = tail_where[t, i], np.float64(tail_value[t, i])
+        if tail >= 0:
+            score = tail_score(selection, np.float64(diag[i]), size)
+            if score > best[i]:
+                best[i], where[i], value[i] = score, tail, size
+    count = 0
+    while count < pairs.shape[0]:
+        top = -1
+        for i in range(p):
+            if where[i] >= 0 and (top < 0 or best[i] > best[top]):
+                top = i
+        if top < 0:
+            break
+        j = where[top]
+        pairs[count, 0], pairs[count, 1], values[count] = top, j, value[top]
+        count += 1
+        if len(added) and j < scores.shape[1]:
+            room -= added[top, j]
+        for i in range(p):
+            k = where[i]
+            adds = added[i, k] if len(added) and 0 <= k < scores.shape[1] else 0
+            if i in (top, j) or k in (top, j) or adds > room:
+                where[i] = -1
+    return count
 
 
 @jit
@@ -298,56 +328,59 @@ def update_scores(
     diag: Array,
     scores: Array,
     head_best: Array,
-    i: int,
-    j: int,
+    pairs: Array,
     added: Array,
     weights: Array,
     room: int,
-) -> tuple[float, float]:
-    """Bring the head scores up to date after a move on `(i, j)`; a full build with ``i = -1``.
+    values: Array,
+) -> None:
+    """Bring the head scores up to date after moves on `pairs` (k, 2); a full build with (-1, -1).
 
     `head` (p, n) holds ``X[:p, :n]``, `left` (p, n) the columns ``X[:, :p]`` as rows, `diag` (n,)
     the diagonal, `scores` (p, n) float64, `head_best` (p,) the column of each row's best score or
     -1. A move changes rows i and j, columns i and j and two diagonal entries, so: the rows i and j
     of the scores, and two entries of each other row. What `head` and `diag` share with `left` is
-    taken from there first. Returns the diagonal at i and j (0 beyond the rows).
+    taken from there first. The diagonal at i and j (0 beyond the rows) is written to `values`
+    (k, 2).
 
     Where fill counts, `added` (p, n) are the nonzeros that a pair would add, scores are multiplied
     by ``weights[added]``, and pairs that add more than `room` are no candidates; else `added` is
     empty.
     """
     p, n = scores.shape
-    for row in (i, j):
-        if 0 <= row < p:
-            diag[row] = left[row, row]
-            for k in range(p):
-                head[row, k] = left[k, row]
-                head[k, row] = left[row, k]
-    for k in range(p):
-        a = np.float64(diag[k])
-        if i < 0 or k in (i, j):
-            score_row(selection, a, head[k], left[k], diag, p, k + 1, n, scores[k])
-            weigh(scores, added, weights, k, k + 1, n)
-            head_best[k] = best_in_row(scores, added, k, room)
-            continue
-        held = head_best[k]
-        for col in (i, j):
-            if k < col < n:
-                score_row(selection, a, head[k], left[k], diag, p, col, col + 1, scores[k])
-                weigh(scores, added, weights, k, col, col + 1)
-                top = head_best[k]
-                fits = len(added) == 0 or added[k, col] <= room
-                if fits and (
-                    top < 0
-                    or scores[k, col] > scores[k, top]
-                    or (scores[k, col] == scores[k, top] and col < top)
-                ):
-                    head_best[k] = col
-        if held in (i, j):
-            head_best[k] = best_in_row(scores, added, k, room)
-    if i < 0:
-        return 0.0, 0.0
-    return np.float64(diag[i]), np.float64(diag[j]) if j < n else 0.0
+    for m in range(pairs.shape[0]):
+        i, j = pairs[m, 0], pairs[m, 1]
+        for row in (i, j):
+            if 0 <= row < p:
+                diag[row] = left[row, row]
+                for k in range(p):
+                    head[row, k] = left[k, row]
+                    head[k, row] = left[row, k]
+        for k in range(p):
+            a = np.float64(diag[k])
+            if i < 0 or k in (i, j):
+                score_row(selection, a, head[k], left[k], diag, p, k + 1, n, scores[k])
+                weigh(scores, added, weights, k, k + 1, n)
+                head_best[k] = best_in_row(scores, added, k, room)
+                continue
+            held = head_best[k]
+            for col in (i, j):
+                if k < col < n:
+                    score_row(selection, a, head[k], left[k], diag, p, col, col + 1, scores[k])
+                    weigh(scores, added, weights, k, col, col + 1)
+                    top = head_best[k]
+                    fits = len(added) == 0 or added[k, col] <= room
+                    if fits and (
+                        top < 0
+                        or scores[k, col] > scores[k, top]
+                        or (scores[k, col] == scores[k, top] and col < top)
+                    ):
+                        head_best[k] = col
+            if held in (i, j):
+                head_best[k] = best_in_row(scores, added, k, room)
+        if i >= 0:
+            values[m, 0] = diag[i]
+            values[m, 1] = diag[j] if j < n else 0.0
 
 
 # ---------------------------------------------------------------------------------- rotations
@@ -464,6 +497,23 @@ def rotate_left(left: Array, i: int, j: int, g: Array) -> None:
         u, v = left[k, i], left[k, j]
         left[k, i] = g[0, 0] * u + g[1, 0] * v
         left[k, j] = g[0, 1] * u + g[1, 1] * v
+
+
+@jit
+def rotate_leading(left: Array, pairs: Array, g: Array, h: Array, columns: Array) -> None:
+    """Moves on `pairs` (k, 2), in order, as far as they touch ``X[:, :p]``, whose rows `left` has.
+
+    ``columns[k]`` becomes the column i after the rows of its move. Where ``j >= p`` it is combined
+    with column j elsewhere, and `left` is stale there.
+    """
+    p, n = left.shape
+    for k in range(pairs.shape[0]):
+        i, j = pairs[k]
+        if j < n:
+            rotate_left(left, i, j, g[k])
+        if j < p:
+            rotate_pair(left[i], left[j], h[k])
+        columns[k] = left[i]
 
 
 @jit

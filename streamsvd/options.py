@@ -33,6 +33,7 @@ class Options:
     n_components: int
     n_transforms: int | None = None
     algorithm: str = "coordinate"
+    batch_size: int = 1
     selection: str | None = None
     reduction: str | None = None
     fill_penalty: float = 0.0
@@ -66,6 +67,7 @@ class Options:
         if self.n_transforms is not None:
             _integer("n_transforms", self.n_transforms, 0)
         _one_of("algorithm", self.algorithm, ALGORITHMS)
+        _integer("batch_size", self.batch_size, 1)
         if self.selection is not None:
             _one_of("selection", self.selection, SELECTIONS)
         _one_of("reduction", self.reduction, REDUCTIONS)
@@ -113,6 +115,8 @@ class Options:
             )
         if self.overwrite_x and self.sample_axis == 0:
             raise OptionError("overwrite_x=True needs samples as columns: sample_axis=1")
+        if self.batch_size > 1:
+            self._check_batches()
         if self.algorithm == "block" and self.max_nonzeros_per_component is not None:
             raise OptionError(
                 f"max_nonzeros_per_component={self.max_nonzeros_per_component} chooses among "
@@ -146,6 +150,23 @@ class Options:
         if self.selection == "random" and self.workspace is not None and self.random_state is None:
             raise OptionError(
                 'selection="random" with a workspace needs a random_state, so that it can go on'
+            )
+
+    def _check_batches(self) -> None:
+        if self.batch_size > self.n_components:
+            raise OptionError(
+                f"batch_size={self.batch_size} exceeds n_components={self.n_components}: a batch "
+                "has one pair for each component at most"
+            )
+        if self.algorithm == "block":
+            raise OptionError(
+                f"batch_size={self.batch_size} is for pairs, and a block step takes all components "
+                'at once: not with algorithm="block"'
+            )
+        if self.selection == "random":
+            raise OptionError(
+                f"batch_size={self.batch_size} takes the best pairs together, and random ones come "
+                'one by one: not with selection="random"'
             )
 
     def _check_gram(self) -> None:

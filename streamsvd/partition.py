@@ -3,16 +3,25 @@
 A partition does not care what backs its blocks: arrays in memory or memory-mapped chunk files.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from streamsvd.kernels import TILE, Array, find_peaks, look_up, rotate_column, rotate_rows
+from streamsvd.kernels import (
+    TILE,
+    Array,
+    find_peaks,
+    look_up,
+    rotate_column,
+    rotate_left,
+    rotate_rows,
+)
 from streamsvd.tiles import RowProduct, TiledColumns, best_of_tile, top_columns
 
 
 class Report(NamedTuple):
-    """What a partition tells after a move `(i, j)`. Arrays may be views of its state."""
+    """What a partition tells after a batch of moves `(i, j)`. Arrays may be views of its state."""
 
     start: int
     """First column held."""
@@ -20,12 +29,18 @@ class Report(NamedTuple):
     """(p,) each row's largest tail entry by absolute value (the first column on ties)."""
     tail_where: Array
     """(p,) its column, -1 when the partition holds no tail."""
-    head_rows: Array | None
-    """(1 or 2, h) rows i and, when ``j < p``, j of the head columns held here."""
-    column: Array | None
-    """(n,) the new column i, from the partition that holds column j."""
-    head_column: Array | None
-    """(n,) the new column j, when it is a head column held here."""
+    rows: Sequence[int] = ()
+    """Rows i and, when ``j < p``, j of each move with ``j < n``."""
+    head_rows: Array | None = None
+    """(any, h) these rows of the head columns held here."""
+    held: Sequence[int] = ()
+    """Places in the batch of the moves whose column j is held here."""
+    columns: Array | None = None
+    """(any, n) the new columns i of these."""
+    heads: Sequence[int] = ()
+    """The columns j among these that are head columns."""
+    head_columns: Array | None = None
+    """(any, n) these columns after the batch."""
 
 
 class Prefetch(Protocol):
@@ -97,28 +112,57 @@ class Partition:
             find_peaks(top, self._firsts[b], self._stops[b], self._peaks, b * self._tiles)
         for i in range(self.n_components):
             self._look_up(i)
-        return Report(self.start, self.tail_value, self.tail_where, None, None, None)
+        return Report(self.start, self.tail_value, self.tail_where)
 
-    def apply(self, i: int, j: int, g: Array, h: Array, column: Array) -> Report:
-        """Apply a move: rows i, j by `g`, then column j with `column` (column i) by `h`."""
-        new_column = head_column = None
-        if j < self.n_features:
-            self._rotate_rows(i, j, g)
-            self._look_up(i)
-            if j < self.n_components:
-                self._look_up(j)
-        if self.n_components <= j and self.start <= j < self.stop:
-            new_column = self._rotate_column(j, column, h)
-            if j < self.n_features:
-                head_column = self.column(j)
-        head_rows = self._head_rows(i, j) if j < self.n_features else None
+    def apply(self, pairs: Array, g: Array, h: Array, columns: Array) -> Report:
+        """Apply a batch of moves ``(i, j)``, no two of which share an index, in order.
+
+        Of each: rows i, j by `g`, then the columns i and j by `h`. `columns` (k, n) are the columns
+        i after the rows of their own move; they are changed in place where column j is held here.
+        """
+        n, p = self.n_features, self.n_components
+        moves: list[list[int]] = pairs.tolist()
+        rows: list[int] = []
+        held: list[int] = []
+        heads: list[int] = []
+        if self._prefetch is not None:
+            self._ask_for(self._prefetch, moves)
+        for k, (i, j) in enumerate(moves):
+            if j < n:
+                self._rotate_rows(i, j, g[k])
+                self._look_up(i)
+                rows.append(i)
+                if j < p:
+                    self._look_up(j)
+                    rows.append(j)
+                for m in held:  # columns that have left
+                    rotate_left(columns[m : m + 1], i, j, g[k])
+            if p <= j and self.start <= j < self.stop:
+                self._rotate_column(j, columns[k], h[k])
+                held.append(k)
+                if j < n:
+                    heads.append(j)
         return Report(
-            self.start, self.tail_value, self.tail_where, head_rows, new_column, head_column
+            self.start,
+            self.tail_value,
+            self.tail_where,
+            rows,
+            self._head_rows(rows) if rows else None,
+            held,
+            columns if len(held) == len(columns) else columns[held],
+            heads,
+            self._columns(heads) if heads else None,
         )
 
+    def _ask_for(self, prefetch: Prefetch, moves: list[list[int]]) -> None:
+        """Start reading what the moves touch."""
+        for _, j in moves:
+            if self.n_components <= j < self.n_features:
+                prefetch.row(j)
+            if self.n_components <= j and self.start <= j < self.stop:
+                prefetch.column(*divmod(j - self.start, self.width))
+
     def _rotate_rows(self, i: int, j: int, g: Array) -> None:
-        if self._prefetch is not None and j >= self.n_components:
-            self._prefetch.row(j)
         peaks, tile = self._peaks, 0
         for top, block, first, stop in zip(
             self.tops, self.blocks, self._firsts, self._stops, strict=True
@@ -126,10 +170,8 @@ class Partition:
             rotate_rows(top, block, i, j, g, first, stop, peaks, tile)
             tile += self._tiles
 
-    def _rotate_column(self, j: int, column: Array, h: Array) -> Array:
+    def _rotate_column(self, j: int, column: Array, h: Array) -> None:
         b = (j - self.start) // self.width
-        if self._prefetch is not None:
-            self._prefetch.column(b, j - self._starts[b])
         n_stale = rotate_column(
             self.tops[b],
             self.blocks[b],
@@ -148,7 +190,6 @@ class Partition:
         if n_stale:
             for i in self._stale[:n_stale].tolist():
                 self._look_up(i)
-        return column
 
     def _look_up(self, i: int) -> None:
         """Where the largest tail entry of row `i` is, from the peaks of the tiles."""
@@ -169,11 +210,10 @@ class Partition:
             self.tail_where,
         )
 
-    def _head_rows(self, i: int, j: int) -> Array | None:
-        """Rows i and j of the head columns held here; row j only where it is a leading row."""
+    def _head_rows(self, rows: list[int]) -> Array | None:
+        """The given rows, all below `p`, of the head columns held here."""
         if self.head_stop <= self.start:
             return None
-        rows = (i, j) if j < self.n_components else (i,)
         out = np.empty((len(rows), self.head_stop - self.start), dtype=self.blocks[0].dtype)
         for r, row in enumerate(rows):
             for b, first in enumerate(self._firsts):
@@ -182,10 +222,14 @@ class Partition:
                 out[r, b * self.width : b * self.width + first] = self.tops[b][row, :first]
         return out
 
-    def column(self, j: int) -> Array:
-        """A copy of column `j`, (n,)."""
-        b, k = divmod(j - self.start, self.width)
-        return np.concatenate([self.tops[b][:, k], self.blocks[b][self.n_components :, k]])
+    def _columns(self, columns: list[int]) -> Array:
+        """A copy of some columns, (any, n)."""
+        p = self.n_components
+        out = np.empty((len(columns), self.n_features), dtype=self.blocks[0].dtype)
+        for c, j in enumerate(columns):
+            b, k = divmod(j - self.start, self.width)
+            out[c, :p], out[c, p:] = self.tops[b][:, k], self.blocks[b][p:, k]
+        return out
 
     def entry(self, i: int, j: int) -> float:
         """``X[i, j]`` for ``i < p``, or zero when column `j` is not held here."""

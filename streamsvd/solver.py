@@ -6,6 +6,7 @@ import numpy as np
 
 from streamsvd.coordinator import Coordinator
 from streamsvd.executor import Executor
+from streamsvd.kernels import Array
 from streamsvd.transforms import TransformLog
 
 
@@ -15,8 +16,9 @@ def algorithm_1(
     log: TransformLog,
     n_transforms: int,
     threshold: float = 0.0,
-    picks: Iterator[tuple[int, int, float, float]] | None = None,
-    after_step: Callable[[], bool] = lambda: False,
+    batch_size: int = 1,
+    picks: Iterator[tuple[int, int, float]] | None = None,
+    after_step: Callable[[int], bool] = lambda count: False,
 ) -> str:
     """Rotate the working matrix until `n_transforms` transforms are logged.
 
@@ -28,35 +30,52 @@ def algorithm_1(
         Continued at its end.
     threshold : float
         Stop when the best score is not above it.
-    picks : iterator of (i, j, score, value), optional
-        Pairs given from outside (random selection) instead of the best ones.
+    batch_size : int
+        Pairs that are picked at a time, from one state. They share no index, so none changes the
+        2x2 block of another; the paper's algorithm has 1.
+    picks : iterator of (i, j, value), optional
+        Pairs given from outside (random selection) instead of the best ones, and ``X[i, j]`` where
+        ``j >= n``.
     after_step : callable
-        Called after each transform; True asks to stop.
+        Called with the number of transforms after each batch; True asks to stop.
 
     Returns
     -------
     str
         Why it ended: ``"n_transforms"``, ``"converged"`` or ``"stopped"``.
     """
-    for _ in range(len(log), n_transforms):
-        i, j, score, value = coordinator.best() if picks is None else next(picks)
-        if score <= threshold:
+    tails = np.empty(batch_size)  # X[i, j] of pairs beyond the rows
+    while len(log) < n_transforms:
+        pairs, left, right, values = log.draft(min(batch_size, n_transforms - len(log)))
+        if picks is None:
+            count = coordinator.best(pairs, tails, threshold)
+        else:
+            count = _take(picks, pairs, tails)
+        if not count:
             return "converged"
-        g, h = log.next_factors()
-        coordinator.factors(i, j, value, g, h)  # M = G S H^T
-        column = coordinator.rotate(i, j, g, h)  # X <- G^T X H, in the leading columns
-        reports = executor.broadcast("apply", i, j, g, h, column)  # and in all others
-        values = coordinator.update(i, j, reports)
-        log.append(i, j, values)  # U <- U G, V <- V H
-        if after_step():
+        if count < len(pairs):
+            pairs, left, right, values = log.draft(count)
+        coordinator.factors(pairs, tails, left, right)  # M = G S H^T
+        columns = coordinator.rotate(pairs, left, right)  # X <- G^T X H, in the leading columns
+        reports = executor.broadcast("apply", pairs, left, right, columns)  # and in all others
+        coordinator.update(pairs, reports, values)
+        log.append(count)  # U <- U G, V <- V H
+        if after_step(count):
             return "stopped"
     return "n_transforms"
 
 
+def _take(picks: Iterator[tuple[int, int, float]], pairs: Array, tails: Array) -> int:
+    """Write the next pair, as `Coordinator.best` does; the number written, 0 at the end."""
+    for pairs[0, 0], pairs[0, 1], tails[0] in picks:
+        return 1
+    return 0
+
+
 def random_pairs(
     coordinator: Coordinator, executor: Executor, seed: int, first: int = 0
-) -> Iterator[tuple[int, int, float, float]]:
-    """Pairs of the paper's second baseline, without end: ``(i, j, inf, X[i, j])``.
+) -> Iterator[tuple[int, int, float]]:
+    """Pairs of the paper's second baseline, without end: ``(i, j, X[i, j])``.
 
     `i` is uniform below `p`, and `j` above `i` uniform below `N` and below `n` in turn. The same
     for any chunking; a run of more steps begins alike, and one that goes on from step `first` draws
@@ -74,6 +93,5 @@ def random_pairs(
         if step >= first:
             # zero where column j is not held
             value = sum(executor.broadcast("entry", i, j)) if j >= n else 0.0
-            yield i, j, np.inf, value
+            yield i, j, value
         step += 1
-    yield 0, 0, -np.inf, 0.0

@@ -81,19 +81,20 @@ class TransformLog:
         """
         return self._values[: self._size]
 
-    def next_factors(self) -> tuple[Array, Array]:
-        """Where to write the factors G and H of the next transform, before `append`."""
-        if self._size == len(self._pairs):
-            self.reserve(max(1024, 2 * self._size))
-        return self.left[self._size], self.right[self._size]
+    def draft(self, count: int) -> tuple[Array, Array, Array, Array]:
+        """Where to write pairs, factors G and H, and values of the next transforms.
 
-    def append(self, i: int, j: int, values: tuple[float, float]) -> None:
-        """Log the transform whose factors were written to `next_factors`."""
-        self._pairs[self._size, 0] = i
-        self._pairs[self._size, 1] = j
-        self._values[self._size, 0] = values[0]
-        self._values[self._size, 1] = values[1]
-        self._size += 1
+        Logged by `append`.
+        """
+        stop = self._size + count
+        if stop > len(self._pairs):
+            self.reserve(max(1024, 2 * stop))
+        part = slice(self._size, stop)
+        return self._pairs[part], self.left[part], self.right[part], self._values[part]
+
+    def append(self, count: int) -> None:
+        """Log the transforms that were written to `draft`."""
+        self._size += count
 
     def components(self, k: int) -> sparse.csr_array:
         """First `p` columns of U after `k` transforms, as the rows of a (p, n) matrix."""

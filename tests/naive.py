@@ -132,10 +132,29 @@ def _fill(supports: Supports, p: int) -> int:
     return sum(len(support) for support in supports[:p])
 
 
-def algorithm1(X: ArrayLike, p: int, m: int, selection: str, pairs: ArrayLike | None = None) -> Run:
+def batch_of_pairs(X: Array, p: int, selection: str, count: int) -> list[tuple[int, int]]:
+    """Of the best pair of each row, those that share no index, best first; scores above zero."""
+    table = scores(X, p, selection)
+    ranked = sorted((-row.max(), i, int(np.argmax(row))) for i, row in enumerate(table))
+    batch: list[tuple[int, int]] = []
+    for loss, i, j in ranked:
+        if loss < 0 and len(batch) < count and not {i, j} & {k for pair in batch for k in pair}:
+            batch.append((i, j))
+    return batch
+
+
+def algorithm1(
+    X: ArrayLike,
+    p: int,
+    m: int,
+    selection: str,
+    pairs: ArrayLike | None = None,
+    batch_size: int = 1,
+) -> Run:
     """Run Algorithm 1 for `m` transforms, or until no score is positive.
 
-    With `pairs`, takes the first `m` of these in order, whatever their scores.
+    Picks `batch_size` pairs at a time. With `pairs`, takes the first `m` of these in order,
+    whatever their scores.
     """
     X, U, V = _start(X)
     supports: Supports = [{k} for k in range(X.shape[0])]
@@ -143,11 +162,14 @@ def algorithm1(X: ArrayLike, p: int, m: int, selection: str, pairs: ArrayLike | 
     done: list[tuple[int, int]] = []
     trace: list[float] = []
     fill: list[int] = []
+    batch: list[tuple[int, int]] = []
     for step in range(m if given is None else min(m, len(given))):
         if given is None:
-            i, j, score = best_pair(X, p, selection)
-            if score <= 0:
+            if not batch:
+                batch = batch_of_pairs(X, p, selection, batch_size)
+            if not batch:
                 break
+            i, j = batch.pop(0)
         else:
             i, j = int(given[step, 0]), int(given[step, 1])
         _apply(X, U, V, [i, j], *factors(X, i, j))

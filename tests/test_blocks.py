@@ -29,6 +29,7 @@ FEW = settings(max_examples=60)
 def block_cases(draw: st.DrawFn, **options: Any) -> Case:
     """As `cases`, with up to eight block steps."""
     case = draw(cases(**options))
+    case.options.pop("batch_size", None)
     case.options |= {"algorithm": "block", "n_transforms": draw(st.integers(0, 8))}
     return case
 

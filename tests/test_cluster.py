@@ -73,6 +73,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "samples": {"center": "samples", "normalize": "samples"},
     "both": {"center": "features", "normalize": "samples", "selection": "gain"},
     "pivot": {"center": "features", "pivot": True, "fill_penalty": 0.3, "max_nonzeros": 60},
+    "batches": {"batch_size": 4, "center": "samples"},
+    "pivot, batches": {"batch_size": 3, "pivot": True, "fill_penalty": 0.3, "max_nonzeros": 60},
     "random": {"selection": "random", "random_state": 3, "dtype": "float32"},
 }
 
@@ -198,7 +200,8 @@ def fresh() -> Iterator[Client]:
 @pytest.mark.parametrize("seed", range(7))
 def test_workers_are_killed(fresh: Client, store: Path, seed: int) -> None:
     """Two of three, at any time in the ingest or the moves."""
-    options = {"center": "features", "normalize": "features", "pivot": bool(seed % 2)}
+    options: dict[str, Any] = {"center": "features", "normalize": "features"}
+    options |= {"pivot": bool(seed % 2), "batch_size": 1 + seed % P}
     killer = Killer(fresh, seed)
     made = sparse_svd(store, P, n_transforms=3 * M, client=fresh, **options)
     killer.join()
@@ -231,7 +234,8 @@ def test_workers_are_killed_on_the_way_to_the_gram_matrix(
 
 
 @pytest.mark.slow
-def test_a_killed_worker_between_moves(fresh: Client, store: Path) -> None:
+@pytest.mark.parametrize("batch_size", [1, P])
+def test_a_killed_worker_between_moves(fresh: Client, store: Path, batch_size: int) -> None:
     """Killed at a known step: its columns are made again from the source and the log."""
     pids = list(fresh.run(os.getpid).values())
 
@@ -240,9 +244,10 @@ def test_a_killed_worker_between_moves(fresh: Client, store: Path) -> None:
             os.kill(pids.pop(), signal.SIGKILL)
             pids.clear()
 
-    made = sparse_svd(store, P, n_transforms=M, client=fresh, progress=kill)
+    options: dict[str, Any] = {"n_transforms": M, "batch_size": batch_size}
+    made = sparse_svd(store, P, client=fresh, progress=kill, **options)
     assert not pids
-    assert differences(made, sparse_svd(store, P, n_transforms=M)) == []
+    assert differences(made, sparse_svd(store, P, **options)) == []
 
 
 def test_goes_on_from_a_workspace(three: Client, store: Path, tmp_path: Path) -> None:
@@ -256,18 +261,20 @@ def test_goes_on_from_a_workspace(three: Client, store: Path, tmp_path: Path) ->
     assert differences(made, whole) == []
 
 
-def test_interrupted(three: Client, store: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("batch_size", [1, P])
+def test_interrupted(three: Client, store: Path, tmp_path: Path, batch_size: int) -> None:
 
     def interrupt(stage: str, done: int, total: int) -> None:
         if stage == "transforms" and 20 <= done < M:
             signal.raise_signal(signal.SIGINT)
 
-    options: dict[str, Any] = {"n_transforms": M, "workspace": tmp_path / "run", "client": three}
+    run: dict[str, Any] = {"n_transforms": M, "batch_size": batch_size}
+    options = run | {"workspace": tmp_path / "run", "client": three}
     with pytest.raises(KeyboardInterrupt, match="resume=True"):
         sparse_svd(store, P, progress=interrupt, **options)
     assert folders_of(three) == []
     made = sparse_svd(store, P, resume=True, **options)
-    assert differences(made, sparse_svd(store, P, n_transforms=M)) == []
+    assert differences(made, sparse_svd(store, P, **run)) == []
 
 
 @pytest.mark.parametrize("sample_axis", [0, 1])

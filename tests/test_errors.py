@@ -92,6 +92,8 @@ OPTIONS = [
     ("memory_limit", -5, ("bytes", "2GiB", "got -5")),
     ("memory_limit", "lots", ("bytes", "2GiB", "got 'lots'")),
     ("memory_limit", True, ("bytes", "2GiB", "got True")),
+    ("batch_size", 0, ("at least 1", "got 0")),
+    ("batch_size", 2.0, ("integer", "got 2.0")),
     ("n_threads", 0, ("at least 1", "got 0")),
     ("n_threads", 2.0, ("integer", "got 2.0")),
     ("n_threads", True, ("integer", "got True")),
@@ -205,6 +207,9 @@ def test_overwrite_x_of_a_store_elsewhere() -> None:
         ({"resume": True}, ("resume=True", "workspace=")),
         ({"selection": "random", "workspace": "new"}, ('"random"', "random_state")),
         ({"algorithm": "block", "fill_penalty": 0.5}, ("fill_penalty=0.5", '"coordinate"')),
+        ({"batch_size": 9}, ("batch_size=9 exceeds n_components=",)),
+        ({"algorithm": "block", "batch_size": 2}, ("batch_size=2", 'not with algorithm="block"')),
+        ({"selection": "random", "batch_size": 2}, ("batch_size=2", 'not with selection="random"')),
     ],
 )
 def test_options_that_exclude_each_other(options: dict[str, Any], words: tuple[str, ...]) -> None:

@@ -85,6 +85,8 @@ def cases(draw: st.DrawFn, *, plain: bool = False, dtypes: tuple[str, ...] = DTY
         "selection": draw(st.sampled_from(SELECTIONS)),
         "random_state": 0,
     }
+    if options["selection"] != "random":
+        options["batch_size"] = draw(st.integers(1, p))
     if not plain:
         options["center"] = draw(st.sampled_from([None, "features", "samples"]))
         options["normalize"] = draw(st.sampled_from([None, "samples"]))
@@ -258,7 +260,7 @@ def test_each_pick_is_the_best_of_all_scores(case: Case) -> None:
     if case.options["selection"] == "random":
         case.options["selection"] = "nuclear"
     selection, p, n = case.options["selection"], case.n_components, case.shape[0]
-    result = case.fit()
+    result = case.fit(batch_size=1)
     tolerance = 10 * case.rounding * case.norm
     states = replay(case.X, result.log)
     for k, (i, j) in enumerate(result.pairs.tolist()):
@@ -299,7 +301,19 @@ def test_run_is_the_naive_one(selection: str, n: int, N: int, p: int) -> None:
     X, m = normal(n, N, seed=n), min(p * max(n, N) // 2, 40)
     result = sparse_svd(X, p, n_transforms=m, selection=selection, random_state=1)
     given_pairs = result.pairs if selection == "random" else None
-    run = naive.algorithm1(X, p, m, selection, pairs=given_pairs)
+    check_run(result, naive.algorithm1(X, p, m, selection, pairs=given_pairs), p)
+
+
+@pytest.mark.parametrize(("n", "N", "p"), SHAPES)
+@pytest.mark.parametrize("selection", SELECTIONS[:3])
+def test_batches_are_the_naive_ones(selection: str, n: int, N: int, p: int) -> None:
+    X, m = normal(n, N, seed=n), min(p * max(n, N) // 2, 40)
+    for size in sorted({1, p // 2 or 1, p}):
+        result = sparse_svd(X, p, n_transforms=m, selection=selection, batch_size=size)
+        check_run(result, naive.algorithm1(X, p, m, selection, batch_size=size), p)
+
+
+def check_run(result: SVDResult, run: naive.Run, p: int) -> None:
     np.testing.assert_array_equal(result.pairs, run.pairs)
     np.testing.assert_allclose(result.history.trace, run.trace, atol=1e-11)
     np.testing.assert_array_equal(result.history.n_nonzeros, run.support)

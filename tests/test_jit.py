@@ -44,11 +44,13 @@ from streamsvd import supports, sweeps
 bits = np.array([[0b1011], [0b0110]], dtype=np.uint64)
 x = np.arange(6.0).reshape(2, 3)
 sweeps.center_samples(x)
-made = [sweeps.popcount(bits[0]), supports._union_size(bits[0], bits[1]), x.tolist()]
+common = np.zeros(2, dtype=np.int64)
+supports.add_common(bits[0, 0], bits[0, 0] & ~bits[0, 0], bits[:, 0].copy(), common)
+made = [sweeps.popcount(bits[0]), common.tolist(), x.tolist()]
 print(json.dumps({"made": made, "compiled": Compiled.names}))
 """
 
-RIGHT = [3, 4, [[-1.5, -1.5, -1.5], [1.5, 1.5, 1.5]]]
+RIGHT = [3, [3, 1], [[-1.5, -1.5, -1.5], [1.5, 1.5, 1.5]]]
 
 
 def start(cache: Path | str | None, **environment: str) -> subprocess.Popen[str]:
@@ -95,7 +97,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache after one process."""
     cache = tmp_path_factory.mktemp("cache")
     compiled = run(cache)
-    assert {"popcount", "_union_size", "center_samples"} <= compiled
+    assert {"popcount", "add_common", "center_samples"} <= compiled
     return cache
 
 
@@ -108,7 +110,7 @@ def cache(filled: Path, tmp_path: Path) -> Path:
 def test_files_are_in_the_folder_that_numba_is_told(filled: Path) -> None:
     names = [path.name for path in files(filled)]
     assert all(name.endswith(".streamsvd") for name in names)
-    for kernel in ("sweeps.popcount", "supports._union_size", "sweeps.center_samples"):
+    for kernel in ("sweeps.popcount", "supports.add_common", "sweeps.center_samples"):
         assert any(name.startswith(kernel) for name in names), kernel
 
 
@@ -145,7 +147,7 @@ def test_damaged_files_are_compiled_anew(cache: Path) -> None:
     for path, harm in zip(harmed, harms, strict=False):
         path.write_bytes(harm(path.read_bytes()))
     before = {path: path.read_bytes() for path in harmed}
-    assert {"popcount", "_union_size", "center_samples"} <= run(cache)
+    assert {"popcount", "add_common", "center_samples"} <= run(cache)
     assert files(cache) == harmed
     assert all(path.read_bytes() != before[path] for path in harmed)
     assert run(cache) == set()

@@ -187,9 +187,11 @@ class State:
         self.best = np.full(p, -1)
 
     def update(self, code: int, i: int, j: int) -> tuple[float, float]:
-        return kernels.update_scores(
-            code, self.head, self.left, self.diag, self.scores, self.best, i, j, *ANY_FILL
+        values, pairs = np.zeros((1, 2)), np.array([[i, j]])
+        kernels.update_scores(
+            code, self.head, self.left, self.diag, self.scores, self.best, pairs, *ANY_FILL, values
         )
+        return values[0, 0], values[0, 1]
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -231,13 +233,24 @@ def test_a_diagonal_block_scores_exactly_zero(a: float, d: float) -> None:
 
 
 def best_of(scores: list[list[float]], tail: list[list[float]], where: list[list[int]]) -> tuple:
-    """`best_pair` of rows with diagonal 0, where a tail entry scores its absolute value."""
+    """The first of `best_pairs`; with diagonals of 0 a tail entry scores its absolute value."""
     table = np.array(scores)
     head_best = np.array([int(np.argmax(r)) if np.isfinite(r).any() else -1 for r in table])
-    i, j, score, value = kernels.best_pair(
-        kernels.NUCLEAR, np.zeros(len(table)), table, head_best, np.array(tail), np.array(where)
+    pairs, values = np.full((1, 2), -1), np.zeros(1)
+    kernels.best_pairs(
+        kernels.NUCLEAR,
+        np.zeros(len(table)),
+        table,
+        head_best,
+        np.array(tail),
+        np.array(where),
+        np.empty((0, 0), dtype=np.int64),
+        0,
+        -1.0,
+        pairs,
+        values,
     )
-    return int(i), int(j), float(score), float(value)
+    return int(pairs[0, 0]), int(pairs[0, 1]), float(values[0])
 
 
 NO = -np.inf
@@ -246,15 +259,15 @@ NO = -np.inf
 @pytest.mark.parametrize(
     ("scores", "tail", "where", "expected"),
     [
-        ([[NO, 2.0], [NO, NO]], [[1.0, 1.0]], [[4, 5]], (0, 1, 2.0, 0.0)),
-        ([[NO, 2.0], [NO, NO]], [[-3.0, 1.0]], [[4, 5]], (0, 4, 3.0, -3.0)),
-        ([[NO, 2.0], [NO, NO]], [[2.0, 2.0]], [[4, 5]], (0, 1, 2.0, 0.0)),  # the head is lower
-        ([[NO, 1.0], [NO, NO]], [[2.0, -2.0]], [[4, 3]], (0, 4, 2.0, 2.0)),  # the lower i
-        ([[NO, 0.0], [NO, NO]], [[1, 0], [-1, 0]], [[4, 5], [7, 8]], (0, 4, 1.0, 1.0)),
-        ([[NO, 0.0], [NO, NO]], [[1, 0], [-2, 0]], [[4, 5], [7, 8]], (0, 7, 2.0, -2.0)),
-        ([[NO, 0.0], [NO, NO]], [[0, 0], [-2, 0]], [[-1, -1], [7, 8]], (0, 7, 2.0, -2.0)),
-        ([[NO, NO], [NO, NO]], [[0.0, 0.0]], [[-1, -1]], (-1, -1, NO, 0.0)),
-        ([[NO, NO], [NO, NO]], [[0.0, 0.0]], [[3, 4]], (0, 3, 0.0, 0.0)),
+        ([[NO, 2.0], [NO, NO]], [[1.0, 1.0]], [[4, 5]], (0, 1, 0.0)),
+        ([[NO, 2.0], [NO, NO]], [[-3.0, 1.0]], [[4, 5]], (0, 4, -3.0)),
+        ([[NO, 2.0], [NO, NO]], [[2.0, 2.0]], [[4, 5]], (0, 1, 0.0)),  # the head is lower
+        ([[NO, 1.0], [NO, NO]], [[2.0, -2.0]], [[4, 3]], (0, 4, 2.0)),  # the lower i
+        ([[NO, 0.0], [NO, NO]], [[1, 0], [-1, 0]], [[4, 5], [7, 8]], (0, 4, 1.0)),
+        ([[NO, 0.0], [NO, NO]], [[1, 0], [-2, 0]], [[4, 5], [7, 8]], (0, 7, -2.0)),
+        ([[NO, 0.0], [NO, NO]], [[0, 0], [-2, 0]], [[-1, -1], [7, 8]], (0, 7, -2.0)),
+        ([[NO, NO], [NO, NO]], [[0.0, 0.0]], [[-1, -1]], (-1, -1, 0.0)),
+        ([[NO, NO], [NO, NO]], [[0.0, 0.0]], [[3, 4]], (0, 3, 0.0)),
     ],
 )
 def test_best_pair_ties_go_to_the_lowest(
@@ -363,9 +376,9 @@ def test_partitions_know_their_largest_tail_entries(
         if j < n:
             column[[i, j]] = [x[0] for x in rotate(X[[i], i], X[[j], i], g)]
         move(X, i, j, g, h)
-        report = partition.apply(i, j, g, h, column)
+        report = partition.apply(np.array([[i, j]]), g[None], h[None], column[None])
         check_tail(partition, X, p)
-        check_report(report, X, i, j, p)
+        check_report(report, X, [(i, j)], p)
         held = np.concatenate(partition.blocks, axis=1)
         held[:p] = np.concatenate(partition.tops, axis=1)
         np.testing.assert_array_equal(held[:, p:N], X[:, p:])
@@ -382,22 +395,22 @@ def check_tail(partition: Partition, X: np.ndarray, p: int) -> None:
         assert partition.tail_value[i] == X[i, where]
 
 
-def check_report(report, X: np.ndarray, i: int, j: int, p: int) -> None:
+def check_report(report, X: np.ndarray, moves: list[tuple[int, int]], p: int) -> None:
     """Columns below `p` are the coordinator's; the partition's copy of them is stale."""
     n, N = X.shape
-    if j < n:
-        rows = [i, j] if j < p else [i]
+    rows = [row for i, j in moves if j < n for row in (i, j) if row < p]
+    if rows:
         np.testing.assert_array_equal(report.head_rows[:, p:], X[rows, p : min(n, N)])
     else:
         assert report.head_rows is None
-    if p <= j < N:
-        np.testing.assert_array_equal(report.column, X[:, i])
+    assert report.rows == rows
+    assert report.held == [k for k, (_, j) in enumerate(moves) if p <= j < N]
+    np.testing.assert_array_equal(report.columns, X[:, [moves[k][0] for k in report.held]].T)
+    assert report.heads == [j for _, j in moves if p <= j < min(n, N)]
+    if report.heads:
+        np.testing.assert_array_equal(report.head_columns, X[:, report.heads].T)
     else:
-        assert report.column is None
-    if p <= j < min(n, N):
-        np.testing.assert_array_equal(report.head_column, X[:, j])
-    else:
-        assert report.head_column is None
+        assert report.head_columns is None
 
 
 @pytest.mark.parametrize("kind", ["ties", "near ties", "normal"])

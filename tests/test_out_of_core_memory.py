@@ -272,8 +272,8 @@ def test_the_log_takes_what_is_planned(m: int) -> None:
     try:
         log = TransformLog(2, 100, 200_000)
         for _ in range(m):
-            log.next_factors()
-            log.append(0, 1, (0.0, 0.0))
+            log.draft(1)
+            log.append(1)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

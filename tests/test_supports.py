@@ -223,14 +223,18 @@ def open_pairs(result: SVDResult, X: np.ndarray) -> list[tuple[int, int, float]]
     return [(int(i), int(j), float(table[i, j])) for i, j in np.argwhere(fits & enough)]
 
 
+@pytest.mark.parametrize("batch_size", [1, 3])
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("budget", [*range(3, 14), 20, 40, 71, 72])
-def test_the_budget_is_never_passed_and_used_as_far_as_possible(budget: int, alpha: float) -> None:
+def test_the_budget_is_never_passed_and_used_as_far_as_possible(
+    budget: int, alpha: float, batch_size: int
+) -> None:
     X = data()
     # the penalty divides the score that tol is compared with
     tol = 1e-9
     options: dict[str, Any] = {"reduction": "gram", "fill_penalty": alpha, "pivot": True}
-    result = sparse_svd(X, P, max_nonzeros=budget, tol=tol, n_transforms=5000, **options)
+    options |= {"batch_size": batch_size, "tol": tol}
+    result = sparse_svd(X, P, max_nonzeros=budget, n_transforms=5000, **options)
     assert result.stopped == "converged"
     assert np.all(result.history.n_nonzeros <= budget)
     if alpha == 0:
@@ -464,6 +468,12 @@ def test_pivot_and_budget_across_a_stop(first: int, harm: str, tmp_path: Path) -
     assert differences(again, whole) == []
     shorter = sparse_svd(path, P, n_transforms=30, resume=True, **options)
     assert differences(shorter, whole.at(30), path_only=True) == []
+
+
+def test_batches_keep_to_the_limit_of_each_component() -> None:
+    result = sparse_svd(data(), P, n_transforms=60, batch_size=P, max_nonzeros_per_component=5)
+    sizes = np.diff(result.components.indptr)
+    assert sizes.max() == 5
 
 
 def test_another_penalty_is_another_run(tmp_path: Path) -> None:

@@ -30,15 +30,21 @@ def compiled_loop(
     where = np.full((1, p), -1)
     stale = np.empty(p, np.int64)
     none, weights = np.empty((0, 0), np.int64), np.empty(0)
+    pair, tail = np.empty((1, 2), np.int64), np.empty(1)
     kernels.find_peaks(top, n, n_samples, peaks, 0)
     for i in range(p):
         kernels.look_up(top, i, 0, n, n_samples, peaks, 0, value[0], where[0])
-    kernels.update_scores(0, head, left, diag, scores, head_best, -1, -1, none, weights, 0)
+    pair[0] = -1
+    values = np.empty((1, 2))
+    kernels.update_scores(0, head, left, diag, scores, head_best, pair, none, weights, 0, values)
     for step in range(m):
-        i, j, _, b = kernels.best_pair(0, diag, scores, head_best, value, where)
+        kernels.best_pairs(0, diag, scores, head_best, value, where, none, 0, 0.0, pair, tail)
+        i, j = pair[0, 0], pair[0, 1]
         g, h = left_log[step], right_log[step]
         pairs[step, 0], pairs[step, 1] = i, j
-        kernels.pair_factors(head, left, diag, i, j, b, n_samples, False, g, h)
+        part = slice(step, step + 1)
+        factors = left_log[part], right_log[part]
+        kernels.pair_factors(head, left, diag, pair, tail, n_samples, False, factors[0], factors[1])
         if j < n:
             kernels.rotate_left(left, i, j, g)
             kernels.rotate_rows(top, x, i, j, g, n, n_samples, peaks, 0)
@@ -55,4 +61,6 @@ def compiled_loop(
             if j < n:
                 head[:, j] = x[:p, j]
                 diag[j] = x[j, j]
-        kernels.update_scores(0, head, left, diag, scores, head_best, i, j, none, weights, 0)
+        kernels.update_scores(
+            0, head, left, diag, scores, head_best, pair, none, weights, 0, values
+        )
