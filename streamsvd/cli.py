@@ -5,7 +5,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -310,13 +311,15 @@ def info(result: str) -> None:
 @option("--out", "Where the scores go; new.", "SCORES.zarr", required=True)
 @of_the_fit
 @missing_chunks_option
+@scheduler_option
 @quiet_option
-def transform(result: str, source: str, out: str, **options: Any) -> None:
+def transform(result: str, source: str, out: str, scheduler: str | None, **options: Any) -> None:
     """Write the scores of the samples in SOURCE on the components in RESULT."""
     from streamsvd import SVDResult
 
     fitted = SVDResult.load(result)
-    scores = fitted.transform(source, out, **options)
+    with _client(scheduler) as client:
+        scores = fitted.transform(source, out, client=client, **options)
     click.echo(f"saved {out}: {_by(scores.shape)}, {scores.dtype}")
 
 
@@ -331,12 +334,14 @@ def transform(result: str, source: str, out: str, **options: Any) -> None:
     "SIZE",
     default="2GiB",
 )
+@scheduler_option
 @quiet_option
-def accuracy(result: str, source: str, **options: Any) -> None:
+def accuracy(result: str, source: str, scheduler: str | None, **options: Any) -> None:
     """Measure the components in RESULT against SOURCE, in one pass."""
     from streamsvd import SVDResult
 
-    measured = SVDResult.load(result).accuracy(source, **options)
+    with _client(scheduler) as client:
+        measured = SVDResult.load(result).accuracy(source, client=client, **options)
     for name, value in asdict(measured).items():
         if name == "true_singular_values" and value is not None:
             value = " ".join(f"{s:.6g}" for s in value.tolist())
@@ -448,12 +453,8 @@ def _fit_and_save(
     from streamsvd.summary import summary
 
     _check_out(out, overwrite)
-    scheduler = options.pop("scheduler")
-    if scheduler is None:
-        result = method(source, **options)
-    else:
-        with _connect(scheduler) as client:
-            result = method(source, client=client, **options)
+    with _client(options.pop("scheduler")) as client:
+        result = method(source, client=client, **options)
     result.save(out, overwrite=overwrite)
     _echo([*summary(result), f"saved               {out}"])
     if result.n_features > result.n_samples:
@@ -464,8 +465,12 @@ def _fit_and_save(
         )
 
 
-def _connect(scheduler: str) -> Any:
-    """A client of a Dask scheduler."""
+@contextmanager
+def _client(scheduler: str | None) -> Iterator[Any]:
+    """A client of a Dask scheduler, None without one."""
+    if scheduler is None:
+        yield None
+        return
     try:
         from distributed import Client
     except ImportError as error:
@@ -473,9 +478,11 @@ def _connect(scheduler: str) -> Any:
             error
         )
     try:
-        return Client(scheduler, timeout=10)
+        client = Client(scheduler, timeout=10)
     except (OSError, ValueError) as error:
         raise ResourceError(f"no Dask scheduler answers at {scheduler}: {error}") from error
+    with client:
+        yield client
 
 
 def _echo(lines: list[str]) -> None:

@@ -9,7 +9,6 @@ from scipy import linalg, sparse
 
 from streamsvd.ingest import Preprocessing, StripReader
 from streamsvd.kernels import Array
-from streamsvd.sources import Source
 
 
 @dataclass(frozen=True)
@@ -40,27 +39,44 @@ class Accuracy:
     true_singular_values: Array | None
 
 
-def measure(
-    components: sparse.csr_array,
-    right: sparse.csr_array | None,
-    source: Source,
-    preprocessing: Preprocessing,
-    dtype: np.dtype[np.generic],
-    gram_limit: int,
-    on_samples: Callable[[int], None] = lambda n: None,
-) -> Accuracy:
-    """Measure `components` (p, n) and `right` (p, N), if any, in one pass over `source`.
+@dataclass(frozen=True)
+class Sums:
+    """What a pass over samples adds up.
 
-    Cost: a read of the source and ``n^2 N`` operations for the singular values, which are left out
-    when the ``8 n^2`` bytes of the Gram matrix exceed `gram_limit`.
+    Attributes
+    ----------
+    captured, total : float
+        ``||U_p^T X||^2`` and ``||X||^2``; of no meaning with `gram`, which has both.
+    trace : float
+        ``trace(U_p^T X V_p)``.
+    gram : (n, n) array or None
+        ``X X^T``.
     """
-    p, n = components.shape
-    gram = np.zeros((n, n)) if 8 * n * n <= gram_limit else None
-    columns = None
-    if right is not None and right.shape[1] == source.n_samples:
-        columns = right.tocsc()
+
+    captured: float
+    total: float
+    trace: float
+    gram: Array | None
+
+    def __add__(self, other: "Sums") -> "Sums":
+        gram = None if self.gram is None or other.gram is None else self.gram + other.gram
+        trace = self.trace + other.trace
+        return Sums(self.captured + other.captured, self.total + other.total, trace, gram)
+
+
+def add_up(
+    components: sparse.csr_array,
+    preprocessing: Preprocessing,
+    reader: StripReader,
+    right: sparse.csc_array | None,
+    with_gram: bool,
+    on_samples: Callable[[int], None] = lambda n: None,
+) -> Sums:
+    """`Sums` over the samples of `reader`, whose right vectors are `right` (p, any), if any."""
+    n = components.shape[1]
+    gram = np.zeros((n, n)) if with_gram else None
     trace = captured = total = 0.0
-    for start, strip in StripReader(source, dtype):
+    for start, strip in reader:
         preprocessing.apply(strip)
         x = strip.astype(np.float64, copy=False)
         if gram is None:
@@ -68,20 +84,28 @@ def measure(
             total += float(np.vdot(x, x))
         else:
             gram += x @ x.T
-        if columns is not None:
-            v = columns[:, start : start + x.shape[1]]
+        if right is not None:
+            v = right[:, start - reader.start : start - reader.start + x.shape[1]]
             touched = np.flatnonzero(np.diff(v.indptr))
             trace += float(v[:, touched].multiply(components @ x[:, touched]).sum())
         on_samples(x.shape[1])
-    values = None
-    if gram is not None:
-        values = largest_singular_values(gram, p)
-        total = float(np.trace(gram))
-        captured = float(components.multiply(components @ gram).sum())
+    return Sums(captured, total, trace, gram)
+
+
+def accuracy_of(components: sparse.csr_array, sums: Sums, has_right: bool) -> Accuracy:
+    """What the sums over all samples say of `components` (p, n)."""
+    p, values = components.shape[0], None
+    total, captured = sums.total, sums.captured
+    if sums.gram is not None:
+        values = largest_singular_values(sums.gram, p)
+        total = float(np.trace(sums.gram))
+        captured = float(components.multiply(components @ sums.gram).sum())
     products = (components @ components.T).toarray()
-    comparable = values is not None and columns is not None
+    accuracy = None
+    if values is not None and has_right:
+        accuracy = _ratio(sums.trace, float(values.sum()))
     return Accuracy(
-        accuracy=_ratio(trace, float(values.sum())) if comparable else None,  # type: ignore[union-attr]
+        accuracy=accuracy,
         captured_variance=_ratio(captured, total) or 0.0,
         captured_of_best=None if values is None else _ratio(captured, float(np.sum(values**2))),
         orthogonality_error=float(np.max(np.abs(products - np.eye(p)))),

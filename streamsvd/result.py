@@ -17,7 +17,7 @@ from streamsvd.gram import gram_matrix
 from streamsvd.ingest import StripReader
 from streamsvd.inputs import open_data
 from streamsvd.kernels import Array
-from streamsvd.metrics import Accuracy, measure, write_scores
+from streamsvd.metrics import Accuracy, accuracy_of, add_up, write_scores
 from streamsvd.options import Options, Progress, parse_size
 from streamsvd.progress import progress_bar
 from streamsvd.refine import refine_rows
@@ -26,7 +26,7 @@ from streamsvd.solution import Solution
 from streamsvd.sources import Source
 from streamsvd.store import new_output, open_written
 from streamsvd.system import free_memory, n_cpus
-from streamsvd.tasks import cluster_scores
+from streamsvd.tasks import cluster_scores, cluster_sums
 from streamsvd.workers import check_client
 
 
@@ -233,6 +233,7 @@ class SVDResult(Solution):
         sample_axis: int | None = None,
         missing_chunks: str = "error",
         gram_limit: int | str = "2GiB",
+        client: Any = None,
         progress: Progress = None,
     ) -> Accuracy:
         """Measure the components against data in one pass, see `Accuracy`.
@@ -244,20 +245,27 @@ class SVDResult(Solution):
         gram_limit : int or str
             The true singular values come from the n x n Gram matrix; they are left out when it
             would be larger.
+        client : distributed.Client, optional
+            Work on a Dask cluster, whose workers read `X`; the same to rounding.
         sample_axis, missing_chunks, progress
             As in `transform`.
+
+        Notes
+        -----
+        Cost: a read of the data, and ``n^2 N`` operations for the singular values.
         """
         source = self._open(X, sample_axis, missing_chunks)
+        with_gram = 8 * self.n_features**2 <= parse_size("gram_limit", gram_limit)
+        right = None
+        if not self.is_reduced and self.refined is None and source.n_samples == self.n_samples:
+            right = self.right.tocsc()
+        asked = (self.components, self.preprocessing, StripReader(source, self.dtype), right)
         with progress_bar(progress, "accuracy", source.n_samples) as advance:
-            return measure(
-                self.components,
-                None if self.is_reduced or self.refined is not None else self.right,
-                source,
-                self.preprocessing,
-                self.dtype,
-                parse_size("gram_limit", gram_limit),
-                advance,
-            )
+            if client is None:
+                sums = add_up(*asked, with_gram, advance)
+            else:
+                sums = cluster_sums(check_client(client), *asked, with_gram, advance)
+        return accuracy_of(self.components, sums, right is not None)
 
     def plot(
         self,

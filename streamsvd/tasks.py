@@ -1,8 +1,8 @@
-"""Passes over the source by tasks of a Dask cluster: the Gram sum, and scores."""
+"""Passes over the source by tasks of a Dask cluster: the Gram sum, scores, accuracy."""
 
 import uuid
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import numpy as np
 from scipy import sparse
@@ -11,7 +11,7 @@ from streamsvd.errors import OptionError
 from streamsvd.gram import GramSum, SumTree, finish, strips
 from streamsvd.ingest import Ingest, Preprocessing, StripReader
 from streamsvd.kernels import Array
-from streamsvd.metrics import write_scores
+from streamsvd.metrics import Sums, add_up, write_scores
 from streamsvd.plan import FAN_IN, leaf_samples
 from streamsvd.sources import DaskSource, Source, SparseSource, ZarrSource, dense
 from streamsvd.workers import Advance, answer_of, n_threads, watch
@@ -27,6 +27,40 @@ def cluster_scores(
     advance: Advance,
 ) -> None:
     """`metrics.write_scores` by tasks, each of which writes whole chunks of `target`."""
+    _by_tasks(
+        client, "scores", reader, advance, lambda part: (write_scores, components, preprocessing,
+        part, target),
+    )  # fmt: skip
+
+
+def cluster_sums(
+    client: Any,
+    components: sparse.csr_array,
+    preprocessing: Preprocessing,
+    reader: StripReader,
+    right: sparse.csc_array | None,
+    with_gram: bool,
+    advance: Advance,
+) -> Sums:
+    """`metrics.add_up` by tasks; equal to rounding. Memory of a task: two n x n matrices."""
+
+    def work(part: StripReader) -> tuple[Any, ...]:
+        columns = None if right is None else right[:, part.start : part.stop]
+        return add_up, components, preprocessing, part, columns, with_gram
+
+    tree = SumTree(lambda total, sums: client.submit(_sum, total, sums, pure=False))
+    return cast(Sums, _by_tasks(client, "accuracy", reader, advance, work, tree))
+
+
+def _by_tasks(
+    client: Any,
+    name: str,
+    reader: StripReader,
+    advance: Advance,
+    work: Callable[[StripReader], tuple[Any, ...]],
+    tree: SumTree | None = None,
+) -> Any:
+    """Call a function for runs of strips; the sum of the answers, if they are added up."""
     source, step = reader.source, reader.step
     _refuse_unreadable(source)
     if isinstance(source, DaskSource):
@@ -36,20 +70,20 @@ def cluster_scores(
         )
     n_strips = -(-source.n_samples // step)
     run = step * max(1, n_strips // (16 * max(n_threads(client), 1)))
-    name, samples, futures = f"streamsvd-scores-{uuid.uuid4().hex[:8]}", {}, []
+    key, samples, futures = f"streamsvd-{name}-{uuid.uuid4().hex[:8]}", {}, []
     for start in range(0, source.n_samples, run):
         stop = min(start + run, source.n_samples)
         part = StripReader(source, reader.dtype, step, start=start, stop=stop)
-        futures.append(
-            client.submit(
-                write_scores, components, preprocessing, part, target,
-                key=f"{name}-{start}", pure=False,
-            )
-        )  # fmt: skip
-        samples[futures[-1].key] = stop - start
+        future = client.submit(*work(part), key=f"{key}-{start}", pure=False)
+        samples[future.key] = stop - start
+        if tree is None:
+            futures.append(future)
+        else:
+            tree.add(future)
+    if tree is not None:
+        futures.append(tree.total())
     watch(client, samples, advance)
-    for future in futures:
-        answer_of(client, future)
+    return [answer_of(client, future) for future in futures][-1]
 
 
 def cluster_gram(
@@ -94,7 +128,7 @@ def cluster_gram(
     return finish(node, learned, shift, n_samples, source.name)
 
 
-def _sum(total: Array, node: Array) -> Array:
+def _sum(total: Any, node: Any) -> Any:
     return total + node
 
 

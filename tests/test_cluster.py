@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -293,6 +294,22 @@ def test_scores(three: Client, store: Path, tmp_path: Path, sample_axis: int) ->
     assert not (tmp_path / "no.zarr").exists()
 
 
+@pytest.mark.parametrize("gram_limit", ["2GiB", 1])
+def test_accuracy(three: Client, store: Path, gram_limit: Any) -> None:
+    """Right vectors go to the workers in pieces; sums differ in their order alone."""
+    result = sparse_svd(store, P, n_transforms=M, center="features")
+    there = asdict(result.accuracy(store, gram_limit=gram_limit, client=three))
+    here = asdict(result.accuracy(store, gram_limit=gram_limit))
+    assert (here["accuracy"] is None) == (gram_limit == 1)
+    for name, value in here.items():
+        if value is None:
+            assert there[name] is None
+        else:
+            np.testing.assert_allclose(there[name], value, rtol=1e-12, atol=1e-15)
+    with pytest.raises(OptionError, match="cannot be read by the workers"):
+        result.accuracy(normal(N, SAMPLES), client=three)
+
+
 # ------------------------------------------------------------------------ errors and plans
 
 
@@ -325,6 +342,11 @@ def test_from_the_shell(three: Client, store: Path, tmp_path: Path) -> None:
     assert CliRunner().invoke(cli.main, [*words.split(), address]).exit_code == 0
     made = SVDResult.load(out)
     assert differences(made, sparse_svd(store, P, n_transforms=50), path_only=True) == []
+    scores = f"transform {out} {store} --out {tmp_path / 's.zarr'} --quiet --scheduler"
+    assert CliRunner().invoke(cli.main, [*scores.split(), address]).exit_code == 0
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "s.zarr")[:], made.transform(store))
+    shown = CliRunner().invoke(cli.main, f"accuracy {out} {store} --scheduler {address}".split())
+    assert "captured variance" in shown.output
     words = words.replace("r.zarr", "other.zarr")
     failed = CliRunner().invoke(cli.main, [*words.split(), "tcp://127.0.0.1:1"])
     assert failed.exit_code != 0
