@@ -59,7 +59,7 @@ def make_coordinator(
 
 
 def make_block_coordinator(
-    working: WorkingMatrix, n_components: int, selection: str, symmetric: bool = False
+    working: Leading, n_components: int, selection: str, symmetric: bool = False
 ) -> BlockCoordinator:
     """The coordinator of block steps, with copies of what it holds."""
     diag = np.zeros(working.n_features, dtype=working.dtype)
@@ -87,7 +87,12 @@ def make_partitions(
         if working.crowds_cache:
             held = p if working.tops else 0
             prefetch = PagePrefetch(
-                working.maps[a:b], working.width, working.n_features, held, working.dtype.itemsize
+                working.maps[a:b],
+                working.width,
+                working.n_features,
+                held,
+                working.dtype.itemsize,
+                working.counts_mapped,
             )
         start, stop = a * working.width, min(b * working.width, working.n_samples)
         tops = working.tops[a:b] if working.tops else None

@@ -218,6 +218,11 @@ def replay_blocks(working: WorkingMatrix, log: BlockLog, panel_bytes: int) -> No
         start = stop
 
 
+def touched_columns(log: BlockLog) -> Array:
+    """The columns that the steps of the log combine, the first `p` among them; ascending."""
+    return _stretch(log, 0, log.n_samples)[1]
+
+
 def _stretch(log: BlockLog, start: int, room: int) -> tuple[int, Array]:
     """Where to stop so that the steps from `start`, one at least, touch at most `room` columns."""
     touched = np.empty(0, dtype=np.int64)
@@ -231,23 +236,45 @@ def _stretch(log: BlockLog, start: int, room: int) -> tuple[int, Array]:
 
 
 def _replay_stretch(working: WorkingMatrix, log: BlockLog, steps: range, touched: Array) -> None:
-    columns = TiledColumns(working.blocks, working.blocks, 0, working.n_samples)
     panel = working.gather(touched)
-    products = []
+    replay_touched(panel, touched, log, steps)
+    replay_columns(working, log, steps, touched, panel)
+
+
+def replay_touched(panel: Array, touched: Array, log: BlockLog, steps: range) -> None:
+    """Apply some steps to the columns that they combine, (n, any), in place."""
+    columns = TiledColumns([panel], [panel], 0, panel.shape[1])
     for k in steps:
         indices, g, h = log.step(k)
         places = np.searchsorted(touched, indices[: len(h)])
-        product = RowProduct(indices[: len(g)], g, columns)
         stepped = rotate_panel(panel[:, places], indices, g, h)
-        product.on_panel(panel, touched)
+        RowProduct(indices[: len(g)], g, columns).on_panel(panel, touched)
         panel[:, places] = stepped
-        products.append(product)
-    opened, blocks = 0, working.sweep()
+
+
+def replay_columns(
+    working: WorkingMatrix,
+    log: BlockLog,
+    steps: range,
+    touched: Array,
+    panel: Array,
+    first: int = 0,
+) -> None:
+    """Multiply the rows of all columns, then put the touched ones (ascending) in place.
+
+    `working` holds the columns `first` and on of all.
+    """
+    columns = TiledColumns(working.blocks, working.blocks, first, first + working.n_samples)
+    products = []
+    for k in steps:
+        indices, g, _ = log.step(k)
+        products.append(RowProduct(indices[: len(g)], g, columns))
+    opened, blocks = first, working.sweep()
     for lo, hi, at in columns.tiles():
-        while opened * working.width < hi:  # a tile can begin in the block before: read again then
+        while opened < hi:  # a tile can begin in the block before: read again then
             next(blocks)
-            opened += 1
+            opened += working.width
         for product in products:
             product.on_tile(lo, hi, at)
     next(blocks, None)
-    working.scatter(touched, panel)
+    working.scatter(touched - first, panel)

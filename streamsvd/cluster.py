@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 from dask.utils import format_bytes, parse_bytes
+from threadpoolctl import threadpool_limits
 
+from streamsvd import blocks
+from streamsvd.blocklog import BlockLog
 from streamsvd.columns import Columns, Share, read_columns
 from streamsvd.errors import OptionError, ResourceError
 from streamsvd.ingest import Preprocessing, add_up, learn, moment_leaf
@@ -41,7 +44,7 @@ class ClusterMatrix:
     options : Options
     plan : Plan
         Of the largest share.
-    log : TransformLog
+    log : TransformLog or BlockLog
         The moves made so far: what is lost is made again from it.
     """
 
@@ -80,11 +83,12 @@ class ClusterMatrix:
 
     def broadcast(self, method: str, *args: Any) -> list[Any]:
         """Call `method` of every partition; the answers in the order of the columns."""
-        if method == "start_up":
-            self._stage = max(self._stage, REPLAYED)
+        if self._stage < BEGUN:
+            self._stage = REPLAYED
             reports = self._all("begin")
             self._stage = BEGUN
-            return reports
+            if method == "start_up":
+                return reports
         return self._all("call", len(self._log), method, *args)
 
     def close(self) -> None:
@@ -252,8 +256,10 @@ class ClusterMatrix:
 
     def _touched(self) -> tuple[Array, Array]:
         """The columns that the log combines, and what they are at its end, read by all workers."""
-        whole = slice(0, len(self._log))
-        touched = touched_columns(self._log, whole)
+        log = self._log
+        whole = slice(0, len(log))
+        is_block = isinstance(log, BlockLog)
+        touched = blocks.touched_columns(log) if is_block else touched_columns(log, whole)
         parts = [
             self._client.submit(
                 read_columns, share, touched, self._preprocessing, pure=False,
@@ -263,7 +269,11 @@ class ClusterMatrix:
         ]  # fmt: skip
         panel = np.concatenate([answer_of(self._client, part) for part in parts], axis=1)
         panel = np.array(panel if self._order is None else panel[self._order], order="C")
-        replay_touched(panel, touched, self._log, whole)
+        if is_block:
+            with threadpool_limits(1, "blas"):  # same bits
+                blocks.replay_touched(panel, touched, log, range(len(log)))
+        else:
+            replay_touched(panel, touched, log, whole)
         return touched, panel
 
 
@@ -281,11 +291,6 @@ def plan_shares(
     client: Any, source: Source, options: Options, dtype: np.dtype[Any], limit: int | None
 ) -> Plan:
     """The plan of the largest share; refuses one that a worker cannot hold."""
-    if options.algorithm == "block":
-        raise OptionError(
-            'algorithm="block" runs in one process so far: with a client use '
-            'algorithm="coordinate", or reduction="gram"'
-        )
     if options.overwrite_x:
         raise OptionError("overwrite_x=True is for one process: leave it out with a client")
     if not isinstance(source, ZarrSource):
@@ -310,6 +315,7 @@ def plan_shares(
             source_itemsize=source.dtype.itemsize,
             memory_limit=most,
             place="either",
+            is_block=options.algorithm == "block",
         )
     except ResourceError as error:
         raise ResourceError(

@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
+from streamsvd import blocks
 from streamsvd.assembly import make_partitions, row_moments
+from streamsvd.blocklog import BlockLog, Log
 from streamsvd.ingest import Ingest, Preprocessing, StripReader
 from streamsvd.kernels import Array
 from streamsvd.partition import Report
@@ -21,7 +24,6 @@ from streamsvd.plan import PAGE
 from streamsvd.replay import replay_columns
 from streamsvd.sources import Source, ZarrSource
 from streamsvd.store import create_raw_array
-from streamsvd.transforms import TransformLog
 from streamsvd.working import WorkingMatrix, reserve_files
 
 MAPPED_BYTES = 32 * 2**20
@@ -71,6 +73,7 @@ class Columns:
             share.source, self._working, share.center, share.normalize, share.start
         )
         self._last, self._mapped = -1, 0
+        self._blas = ThreadpoolController()
         self._answer: Any = None
 
     def _make(self) -> WorkingMatrix:
@@ -82,7 +85,7 @@ class Columns:
         paths = create_raw_array(self._folder / "x.zarr", n, count, share.width, share.dtype)
         reserve_files(paths, n * share.width * share.dtype.itemsize)
         working = WorkingMatrix.map(paths, n, count, share.width, share.dtype)
-        working.crowds_cache = True
+        working.crowds_cache = working.counts_mapped = True
         if isinstance(share.source, ZarrSource):
             share.source.drops_pages = True
         return working
@@ -114,13 +117,19 @@ class Columns:
         rows = working.rows(p, min(max(n - share.start, 0), working.n_samples))
         return left, rows, working.diagonal(share.start)
 
-    def replay(self, log: TransformLog, order: Array | None, touched: Array, panel: Array) -> None:
+    def replay(self, log: Log, order: Array | None, touched: Array, panel: Array) -> None:
         """Bring the columns, which have been read, to the end of the log."""
         if order is not None:
             self._working.swap_rows(order)
-        here = slice(*np.searchsorted(touched, [self.share.start, self.share.stop]))
-        local, values = touched[here] - self.share.start, np.ascontiguousarray(panel[:, here])
-        replay_columns(self._working, log, slice(0, len(log)), local, values)
+        start = self.share.start
+        here = slice(*np.searchsorted(touched, [start, self.share.stop]))
+        mine, values = touched[here], np.ascontiguousarray(panel[:, here])
+        if isinstance(log, BlockLog):
+            with self._blas.limit(limits=1, user_api="blas"):  # same bits
+                steps = range(len(log))
+                blocks.replay_columns(self._working, log, steps, mine, values, start)
+        else:
+            replay_columns(self._working, log, slice(0, len(log)), mine - start, values)
 
     # ------------------------------------------------------------------------------- moves
 
@@ -138,17 +147,22 @@ class Columns:
         if step == self._last:
             return self._answer
         own = [np.array(a) if isinstance(a, np.ndarray) else a for a in args]
-        answer = _owned(getattr(self._partition, method)(*own))
         if method == "apply":
+            answer = _owned(self._partition.apply(*own))
+            self._unmap(2 * len(own[0]), len(own[0]))
+        else:
+            with self._blas.limit(limits=1, user_api="blas"):  # same bits
+                answer = getattr(self._partition, method)(*own)
+            self._unmap(2 * self.share.n_components, self.share.n_components)
+        if method in ("apply", "apply_block"):
             self._last, self._answer = step, answer
-            self._unmap(len(own[0]))
         return answer
 
-    def _unmap(self, moves: int) -> None:
+    def _unmap(self, rows: int, columns: int) -> None:
         """Let go of mapped pages before the worker's memory monitor sees too many."""
         working = self._working
-        self._mapped += 2 * moves * working.n_samples * working.dtype.itemsize
-        self._mapped += moves * working.n_features * PAGE
+        self._mapped += rows * working.n_samples * working.dtype.itemsize
+        self._mapped += columns * working.n_features * PAGE
         if working.maps and self._mapped > MAPPED_BYTES:
             for mapped in working.maps:
                 mapped.madvise(mmap.MADV_DONTNEED)
@@ -183,12 +197,10 @@ def read_columns(share: Share, touched: Array, preprocessing: Preprocessing) -> 
     return np.concatenate(parts, axis=1)
 
 
-def _owned(report: Any) -> Any:
+def _owned(report: Report) -> Report:
     """A report whose arrays are not views of the state."""
-    if isinstance(report, Report):
-        value, where = report.tail_value.copy(), report.tail_where.copy()
-        return report._replace(tail_value=value, tail_where=where)
-    return report
+    value, where = report.tail_value.copy(), report.tail_where.copy()
+    return report._replace(tail_value=value, tail_where=where)
 
 
 def _local() -> str:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -436,8 +436,8 @@ class _Run:
     ) -> tuple[Coordinator | BlockCoordinator, Callable[..., str]]:
         """What picks, and what runs: a function of the executor, the threshold, and `_keeper`."""
         p, score = self.options.n_components, self.options.score
-        if isinstance(self.log, BlockLog):  # never distributed, see `plan_shares`
-            blocks = make_block_coordinator(cast(WorkingMatrix, working), p, score, self.reduces)
+        if isinstance(self.log, BlockLog):
+            blocks = make_block_coordinator(working, p, score, self.reduces)
             return blocks, partial(self._take_blocks, self.log, blocks)
         supports = None
         if self.options.fill_penalty or self.budget is not None:

@@ -3,7 +3,7 @@
 A partition does not care what backs its blocks: arrays in memory or memory-mapped chunk files.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -54,6 +54,9 @@ class Prefetch(Protocol):
 
     def rows(self, b: int, rows: Array) -> None:
         """The given rows of block `b`."""
+
+    def done(self, b: int) -> None:
+        """A sweep over the blocks has passed block `b`."""
 
 
 class Partition:
@@ -110,6 +113,8 @@ class Partition:
         """Find the largest tail entries; the first report."""
         for b, top in enumerate(self.tops):
             find_peaks(top, self._firsts[b], self._stops[b], self._peaks, b * self._tiles)
+            if self._prefetch is not None:
+                self._prefetch.done(b)
         for i in range(self.n_components):
             self._look_up(i)
         return Report(self.start, self.tail_value, self.tail_where)
@@ -250,8 +255,9 @@ class Partition:
         if selection < 0:
             return np.empty(0), np.empty(0, dtype=np.int64)
         scores, (tile, _) = np.empty(self.stop - self.start), self._tiled.work(self.n_components)
-        for lo, hi, at in self._tiled.tiles():
-            self._tiled.read(np.arange(self.n_components), lo, hi, tile, at)
+        rows = np.arange(self.n_components)
+        for lo, hi, at in self._sweep(rows):
+            self._tiled.read(rows, lo, hi, tile, at)
             self._score_tile(selection, tile, lo, hi, at, left, diag, scores)
         return self._best_of(scores)
 
@@ -279,13 +285,8 @@ class Partition:
         the step; returns what `best_columns` would then.
         """
         tiled, p = self._tiled, self.n_components
-        scores, product, fetched = np.empty(self.stop - self.start), RowProduct(rows, g, tiled), 0
-        for lo, hi, at in tiled.tiles():
-            while self._prefetch is not None and fetched < len(self._starts):
-                if self._starts[fetched] >= hi:
-                    break
-                self._prefetch.rows(fetched, rows)
-                fetched += 1
+        scores, product = np.empty(self.stop - self.start), RowProduct(rows, g, tiled)
+        for lo, hi, at in self._sweep(rows):
             tile = product.on_tile(lo, hi, at)
             if selection >= 0:
                 a, b = np.searchsorted(indices, [lo, hi])
@@ -294,6 +295,22 @@ class Partition:
         a, b = np.searchsorted(indices, [self.start, self.stop])
         tiled.put(indices[a:b], columns[:, a:b])
         return self._best_of(scores if selection >= 0 else scores[:0])
+
+    def _sweep(self, rows: Array) -> Iterator[tuple[int, int, int]]:
+        """The tiles of `TiledColumns`, for work on `rows`, which are asked for ahead."""
+        asked = passed = 0
+        for lo, hi, at in self._tiled.tiles():
+            while self._prefetch is not None and asked < len(self._starts):
+                if self._starts[asked] >= hi:
+                    break
+                self._prefetch.rows(asked, rows)
+                asked += 1
+            yield lo, hi, at
+            while self._prefetch is not None and passed < asked:
+                if self._starts[passed] + self._stops[passed] > hi:
+                    break
+                self._prefetch.done(passed)
+                passed += 1
 
     def _score_tile(
         self,

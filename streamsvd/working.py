@@ -44,6 +44,9 @@ class WorkingMatrix:
     crowds_cache : bool
         Whether the blocks on disk are more than the page cache can hold. Then passes over whole
         blocks leave nothing of them in the cache: moves read the pages that they need.
+    counts_mapped : bool
+        Whether mapped pages count as memory of this process, as in workers of Dask. Then sweeps let
+        go of them as they pass.
     """
 
     def __init__(
@@ -58,7 +61,7 @@ class WorkingMatrix:
         self.n_samples = n_samples
         self.dtype: np.dtype[Any] = blocks[0].dtype
         self.tops: list[Array] | None = None
-        self.crowds_cache = False
+        self.crowds_cache = self.counts_mapped = False
 
     @classmethod
     def in_memory(cls, n_features: int, n_samples: int, dtype: np.dtype[Any]) -> "WorkingMatrix":
@@ -282,6 +285,8 @@ class PagePrefetch:
         How many of the first rows are held elsewhere.
     itemsize : int
         Bytes of a number.
+    unmaps : bool
+        Whether `done` lets go of the pages of a block.
     """
 
     def __init__(
@@ -291,7 +296,9 @@ class PagePrefetch:
         n_features: int,
         n_skipped: int,
         itemsize: int,
+        unmaps: bool = False,
     ) -> None:
+        self._unmaps = unmaps
         self._maps, self._row_bytes, self._itemsize = maps, width * itemsize, itemsize
         self._rows = range(n_skipped, n_features)
 
@@ -315,3 +322,8 @@ class PagePrefetch:
             first = i * self._row_bytes
             start = first - first % PAGE
             self._maps[b].madvise(mmap.MADV_WILLNEED, start, first + self._row_bytes - start)
+
+    def done(self, b: int) -> None:
+        """A sweep has passed block `b`."""
+        if self._unmaps:
+            self._maps[b].madvise(mmap.MADV_DONTNEED)

@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,30 +76,44 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "pivot": {"center": "features", "pivot": True, "fill_penalty": 0.3, "max_nonzeros": 60},
     "batches": {"batch_size": 4, "center": "samples"},
     "pivot, batches": {"batch_size": 3, "pivot": True, "fill_penalty": 0.3, "max_nonzeros": 60},
+    "block": {"algorithm": "block", "n_transforms": 12, "center": "features"},
+    "block, pivot": {"algorithm": "block", "n_transforms": 9, "pivot": True, "dtype": "float32"},
+    "block, random": {
+        "algorithm": "block",
+        "n_transforms": 8,
+        "selection": "random",
+        "random_state": 3,
+    },
     "random": {"selection": "random", "random_state": 3, "dtype": "float32"},
 }
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_same_bits(three: Client, store: Path, name: str) -> None:
-    made = sparse_svd(store, P, n_transforms=M, client=three, **OPTIONS[name])
-    assert differences(made, sparse_svd(store, P, n_transforms=M, **OPTIONS[name])) == []
+    options = {"n_transforms": M} | OPTIONS[name]
+    made = sparse_svd(store, P, client=three, **options)
+    assert differences(made, sparse_svd(store, P, **options)) == []
     assert folders_of(three) == []
 
 
-def test_same_bits_from_disk(three: Client, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["features", "batches", "block"])
+@pytest.mark.parametrize("hold_rows", [True, False])
+def test_same_bits_from_disk(
+    three: Client, store: Path, monkeypatch: pytest.MonkeyPatch, name: str, hold_rows: bool
+) -> None:
     """Shares that do not fit into the memory of a worker are in its directory."""
     planned, seen = cluster.make_plan, []
 
     def on_disk(**sizes: Any) -> Any:
-        made = planned(**sizes | {"place": "disk"})
+        made = replace(planned(**sizes | {"place": "disk"}), hold_rows=hold_rows, chunk_width=700)
         seen.append(made)
         return made
 
     monkeypatch.setattr(cluster, "make_plan", on_disk)
-    made = sparse_svd(store, P, n_transforms=M, center="features", client=three)
+    options = {"n_transforms": M} | OPTIONS[name]
+    made = sparse_svd(store, P, client=three, **options)
     assert not seen[0].in_memory
-    assert differences(made, sparse_svd(store, P, n_transforms=M, center="features")) == []
+    assert differences(made, sparse_svd(store, P, **options)) == []
     assert folders_of(three) == []
 
 
@@ -202,11 +216,15 @@ def fresh() -> Iterator[Client]:
 def test_workers_are_killed(fresh: Client, store: Path, seed: int) -> None:
     """Two of three, at any time in the ingest or the moves."""
     options: dict[str, Any] = {"center": "features", "normalize": "features"}
-    options |= {"pivot": bool(seed % 2), "batch_size": 1 + seed % P}
+    options |= {"pivot": bool(seed % 2), "n_transforms": 3 * M}
+    if seed < 5:
+        options["batch_size"] = 1 + seed % P
+    else:
+        options["algorithm"] = "block"
     killer = Killer(fresh, seed)
-    made = sparse_svd(store, P, n_transforms=3 * M, client=fresh, **options)
+    made = sparse_svd(store, P, client=fresh, **options)
     killer.join()
-    assert differences(made, sparse_svd(store, P, n_transforms=3 * M, **options)) == []
+    assert differences(made, sparse_svd(store, P, **options)) == []
 
 
 @pytest.fixture(scope="module")
@@ -235,8 +253,8 @@ def test_workers_are_killed_on_the_way_to_the_gram_matrix(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch_size", [1, P])
-def test_a_killed_worker_between_moves(fresh: Client, store: Path, batch_size: int) -> None:
+@pytest.mark.parametrize("run", [{}, {"batch_size": P}, {"algorithm": "block"}])
+def test_a_killed_worker_between_moves(fresh: Client, store: Path, run: dict[str, Any]) -> None:
     """Killed at a known step: its columns are made again from the source and the log."""
     pids = list(fresh.run(os.getpid).values())
 
@@ -245,16 +263,20 @@ def test_a_killed_worker_between_moves(fresh: Client, store: Path, batch_size: i
             os.kill(pids.pop(), signal.SIGKILL)
             pids.clear()
 
-    options: dict[str, Any] = {"n_transforms": M, "batch_size": batch_size}
+    options: dict[str, Any] = {"n_transforms": M} | run
     made = sparse_svd(store, P, client=fresh, progress=kill, **options)
     assert not pids
     assert differences(made, sparse_svd(store, P, **options)) == []
 
 
-def test_goes_on_from_a_workspace(three: Client, store: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("algorithm", ["coordinate", "block"])
+def test_goes_on_from_a_workspace(
+    three: Client, store: Path, tmp_path: Path, algorithm: str
+) -> None:
     """Begun on the cluster, gone on with there and in one process."""
-    whole = sparse_svd(store, P, n_transforms=M, center="features")
-    options: dict[str, Any] = {"center": "features", "workspace": tmp_path / "run"}
+    options: dict[str, Any] = {"center": "features", "algorithm": algorithm}
+    whole = sparse_svd(store, P, n_transforms=M, **options)
+    options["workspace"] = tmp_path / "run"
     sparse_svd(store, P, n_transforms=40, client=three, **options)
     made = sparse_svd(store, P, n_transforms=80, client=three, resume=True, **options)
     assert differences(made, whole.at(80), path_only=True) == []
@@ -328,8 +350,6 @@ def test_what_workers_cannot_do(three: Client, store: Path) -> None:
         sparse_svd(normal(N, 100), P, client=three)
     with pytest.raises(OptionError, match="cannot be read by the workers"):
         sparse_pca(normal(N, 100), P, max_fill=0.5, client=three)
-    with pytest.raises(OptionError, match=r'algorithm="block" runs in one process so far'):
-        sparse_svd(store, P, algorithm="block", client=three)
     with pytest.raises(OptionError, match=r"client must be a distributed\.Client; got str"):
         sparse_svd(store, P, client="tcp://10.0.0.1:8786")
     with pytest.raises(ResourceError, match=r"each of the 3 workers may take 100\.00 MiB; .*raise"):
@@ -418,7 +438,8 @@ def test_errors_of_a_worker_are_not_its_death(
 
 
 @pytest.mark.slow
-def test_a_share_larger_than_the_memory_of_its_worker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("run", [{}, {"algorithm": "block", "n_transforms": 5}])
+def test_a_share_larger_than_the_memory_of_its_worker(tmp_path: Path, run: dict[str, Any]) -> None:
     """Mapped pages count as memory of the worker: it is neither killed nor paused."""
     n, n_samples, chunk = 200, 1_200_000, 20_000  # 960 MB in float32
     array = zarr.create_array(
@@ -435,10 +456,10 @@ def test_a_share_larger_than_the_memory_of_its_worker(tmp_path: Path) -> None:
     ):
         pids = client.run(os.getpid)
         path = tmp_path / "x.zarr"
-        options: dict[str, Any] = {"n_transforms": 60, "client": client}
-        plan = plan_svd(path, P, **options)
+        options: dict[str, Any] = {"n_transforms": 60} | run
+        plan = plan_svd(path, P, client=client, **options)
         assert not plan.in_memory
-        made_there = sparse_svd(path, P, **options)
+        made_there = sparse_svd(path, P, client=client, **options)
         assert client.run(os.getpid) == pids
-    here = sparse_svd(path, P, n_transforms=60)
+    here = sparse_svd(path, P, **options)
     assert differences(made_there, here) == []
