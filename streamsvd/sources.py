@@ -389,8 +389,20 @@ def _zip_store(path: str) -> tuple[ZipStore | None, str | None]:
     return None, None
 
 
+def _absolute(node: Any) -> Any:
+    """An open array or group whose folder does not depend on the working directory.
+
+    That of a worker is another one.
+    """
+    store = node.store
+    if not isinstance(store, LocalStore) or store.root.is_absolute():
+        return node
+    there = LocalStore(store.root.absolute(), read_only=store.read_only)
+    return zarr.open(there, path=node.path, mode="r" if store.read_only else "r+")
+
+
 def _open_array(x: Any) -> Any:
-    node = x if isinstance(x, zarr.Array | zarr.Group) else open_node(x)
+    node = _absolute(x) if isinstance(x, zarr.Array | zarr.Group) else open_node(x)
     if isinstance(node, zarr.Group) and node.attrs.get("encoding-type") in SPARSE_KINDS:
         return node
     if isinstance(node, zarr.Group):

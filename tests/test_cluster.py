@@ -96,6 +96,19 @@ def test_same_bits(three: Client, store: Path, name: str) -> None:
     assert folders_of(three) == []
 
 
+def test_same_bits_of_an_array_with_a_relative_path(
+    three: Client, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers have other working directories."""
+    three.run(os.chdir, "/")
+    monkeypatch.chdir(store.parent)
+    array = zarr.open_array(store.name, mode="r")
+    made = sparse_svd(array, P, n_transforms=20, client=three)
+    assert differences(made, sparse_svd(store, P, n_transforms=20)) == []
+    made = sparse_pca(store.name, P, max_fill=0.2, client=three)
+    assert differences(made, sparse_pca(store, P, max_fill=0.2)) == []
+
+
 @pytest.mark.parametrize("name", ["features", "batches", "block"])
 @pytest.mark.parametrize("hold_rows", [True, False])
 def test_same_bits_from_disk(
