@@ -61,7 +61,7 @@ def main() -> None:
         make_store(path)
         for fit, options in (
             (sparse_pca, {"max_fill": 0.2}),
-            (sparse_svd, {"n_transforms": 200, "center": "features"}),
+            (sparse_svd, {"n_transforms": 200, "batch_size": 5, "center": "features"}),
         ):
             there = fit(path, 5, client=client, **options)
             here = fit(path, 5, **options)

@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=100_000)
     parser.add_argument("--mnist", type=Path, nargs="?", const=Path(), help="MNIST instead")
     parser.add_argument("--components", type=int, default=15)
-    parser.add_argument("--transforms", type=int, default=600)
+    parser.add_argument("--transforms", type=int, default=2000)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 15])
     args = parser.parse_args()

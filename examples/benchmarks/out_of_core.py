@@ -110,6 +110,7 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=1024)
     parser.add_argument("--components", type=int, default=15)
     parser.add_argument("--transforms", type=int, default=1000)
+    parser.add_argument("--batch-size", type=int, default=1)
     parser.add_argument("--center", choices=["features", "samples"])
     parser.add_argument("--memory-limit", default="1GiB")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
@@ -146,12 +147,14 @@ def main() -> None:
     os.environ["TMPDIR"] = str(args.folder)
     tempfile.tempdir = None
     start = time.perf_counter()
-    with timed("_rotate_rows", spent), timed("_rotate_column", spent):
+    names = ("_ask_for", "_rotate_rows", "_rotate_column")
+    with timed(names[0], spent), timed(names[1], spent), timed(names[2], spent):
         results.append(
             sparse_svd(
                 str(source),
                 args.components,
                 n_transforms=m,
+                batch_size=args.batch_size,
                 center=args.center,
                 memory_limit=args.memory_limit,
                 progress=clock,
@@ -161,7 +164,7 @@ def main() -> None:
     after = disk_bytes()
     ingesting = stages["ingest"][-1] - start
     moving = stages["transforms"][-1] - stages["ingest"][-1]
-    rows, columns = spent["_rotate_rows"], spent.get("_rotate_column", [0.0])
+    asking, rows, columns = (spent.get(name, [0.0]) for name in names)
     pairs = results[0].pairs
     far_rows = int(((pairs[:, 1] >= args.components) & (pairs[:, 1] < n)).sum())
     least_rows = far_rows * 4 * n_samples
@@ -172,6 +175,7 @@ def main() -> None:
     print(f"  fit                       {whole:8.1f} s")
     print(f"    ingest                  {ingesting:8.1f} s  {ingesting / copying:6.2f} of a copy")
     print(f"    {m} moves              {moving:8.1f} s  {moving / reading:6.2f} of a read")
+    print(f"      asking for pages      {sum(asking):8.1f} s")
     print(
         f"      {len(rows)} row moves         {sum(rows):8.1f} s  "
         f"{1e3 * sum(rows) / max(len(rows), 1):6.1f} ms each ({far_rows} of them on the disk)"
