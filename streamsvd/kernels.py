@@ -270,7 +270,7 @@ def best_pairs(
             if score > best[i]:
                 best[i], where[i], value[i] = score, tail, size
     count = 0
-    while count < pairs.shape[0]:
+    while True:
         top = -1
         for i in range(p):
             if where[i] >= 0 and (top < 0 or best[i] > best[top]):
@@ -280,6 +280,8 @@ def best_pairs(
         j = where[top]
         pairs[count, 0], pairs[count, 1], values[count] = top, j, value[top]
         count += 1
+        if count == pairs.shape[0]:
+            break
         if len(added) and j < scores.shape[1]:
             room -= added[top, j]
         for i in range(p):
