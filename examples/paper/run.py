@@ -6,7 +6,7 @@ C. Rusu, "An iterative coordinate descent algorithm to compute sparse low-rank a
 IEEE Signal Processing Letters, 2021. Writes ``figure1.png``, ``figure2.png``, ``times.png``,
 ``accuracy.csv``, ``knn.csv``, ``tables.md`` and ``settings.json``, anew after each part, so that
 a run that is stopped leaves what it has, and goes on with ``--resume``. ``--quick`` takes minutes,
-the full run hours, ``--tiny`` seconds (scikit-learn's digits, no download).
+the full run an hour, ``--tiny`` seconds (scikit-learn's digits, no download).
 
 --data is a folder of .npz files; without it the data come from OpenML. See README.md for what was
 measured.
