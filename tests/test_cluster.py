@@ -233,7 +233,7 @@ def test_workers_are_killed(fresh: Client, store: Path, seed: int) -> None:
     if seed < 5:
         options["batch_size"] = 1 + seed % P
     else:
-        options["algorithm"] = "block"
+        options |= {"algorithm": "block", "n_transforms": M}
     killer = Killer(fresh, seed)
     made = sparse_svd(store, P, client=fresh, **options)
     killer.join()
