@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from streamsvd import kernels
+from streamsvd import scores
 from streamsvd.blocks import UNSCORED, BlockCoordinator
 from streamsvd.coordinator import Coordinator
 from streamsvd.ingest import Moments, add_up
@@ -15,10 +15,10 @@ from streamsvd.supports import Supports
 from streamsvd.working import PagePrefetch, WorkingMatrix
 
 SELECTION_CODES = {
-    "nuclear": kernels.NUCLEAR,
-    "gain": kernels.GAIN,
-    "kogbetliantz": kernels.KOGBETLIANTZ,
-    "random": kernels.NUCLEAR,
+    "nuclear": scores.NUCLEAR,
+    "gain": scores.GAIN,
+    "kogbetliantz": scores.KOGBETLIANTZ,
+    "random": scores.NUCLEAR,
 }
 
 

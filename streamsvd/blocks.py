@@ -77,7 +77,7 @@ class BlockCoordinator:
     n_samples : int
         `N`.
     selection : int
-        ``kernels.NUCLEAR``, ``GAIN`` or ``KOGBETLIANTZ``, or `UNSCORED`.
+        ``scores.NUCLEAR``, ``GAIN`` or ``KOGBETLIANTZ``, or `UNSCORED`.
     symmetric : bool
         `X` is symmetric positive semidefinite.
     """

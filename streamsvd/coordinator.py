@@ -7,15 +7,9 @@ partition. A pick costs O(p), an update O(p + n): nothing rescans the ``p x N`` 
 
 import numpy as np
 
-from streamsvd.kernels import (
-    Array,
-    best_pairs,
-    drop_unfit,
-    pair_factors,
-    rotate_leading,
-    update_scores,
-)
+from streamsvd.kernels import Array, pair_factors, rotate_leading
 from streamsvd.partition import Report
+from streamsvd.scores import best_pairs, drop_unfit, update_scores
 from streamsvd.supports import Supports
 
 
@@ -33,7 +27,7 @@ class Coordinator:
     n_samples : int
         `N`.
     selection : int
-        ``kernels.NUCLEAR``, ``GAIN`` or ``KOGBETLIANTZ``.
+        ``scores.NUCLEAR``, ``GAIN`` or ``KOGBETLIANTZ``.
     supports : Supports, optional
         Where fill counts: penalises and limits what pairs add.
     symmetric : bool

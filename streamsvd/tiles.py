@@ -15,8 +15,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from streamsvd.jit import jit
-from streamsvd.kernels import KOGBETLIANTZ, Array, score_row
+from streamsvd.kernels import Array
 from streamsvd.plan import TILE_WIDTH as WIDTH
+from streamsvd.scores import KOGBETLIANTZ, score_row
 
 
 @jit
@@ -68,7 +69,7 @@ def keep_larger(best: Array, scores: Array) -> None:
 
 @jit
 def keep_larger_tail(selection: int, a: float, b: Array, best: Array) -> None:
-    """`keep_larger` for the scores of the tail pairs of one row, see `kernels.tail_score`."""
+    """`keep_larger` for the scores of the tail pairs of one row, see `scores.tail_score`."""
     if selection == KOGBETLIANTZ:
         for k in range(best.shape[0]):
             score = abs(np.float64(b[k]))

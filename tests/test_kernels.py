@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvd import kernels, sweeps, transforms
+from streamsvd import kernels, scores, sweeps, transforms
 from streamsvd.ingest import Moments, add_up
 from streamsvd.partition import Partition
 
@@ -23,9 +23,9 @@ EPS = 2.0**-53
 """Half a unit in the last place of 1."""
 
 CODES = {
-    "nuclear": kernels.NUCLEAR,
-    "gain": kernels.GAIN,
-    "kogbetliantz": kernels.KOGBETLIANTZ,
+    "nuclear": scores.NUCLEAR,
+    "gain": scores.GAIN,
+    "kogbetliantz": scores.KOGBETLIANTZ,
 }
 SHAPES = [(6, 20), (20, 6), (7, 7), (1, 9), (9, 1), (1, 1), (2, 2)]
 
@@ -188,7 +188,7 @@ class State:
 
     def update(self, code: int, i: int, j: int) -> tuple[float, float]:
         values, pairs = np.zeros((1, 2)), np.array([[i, j]])
-        kernels.update_scores(
+        scores.update_scores(
             code, self.head, self.left, self.diag, self.scores, self.best, pairs, *ANY_FILL, values
         )
         return values[0, 0], values[0, 1]
@@ -218,7 +218,7 @@ def test_tail_scores_are_the_naive_ones(selection: str) -> None:
     expected = naive.scores(X, 4, selection)
     for i in range(4):
         for j in range(4, 12):
-            score = kernels.tail_score(CODES[selection], X[i, i], X[i, j])
+            score = scores.tail_score(CODES[selection], X[i, i], X[i, j])
             assert abs(score - expected[i, j]) < 1e-14
 
 
@@ -227,18 +227,18 @@ def test_tail_scores_are_the_naive_ones(selection: str) -> None:
 def test_a_diagonal_block_scores_exactly_zero(a: float, d: float) -> None:
     zero, out = np.zeros(1), np.ones(1)
     for selection in ("nuclear", "kogbetliantz"):
-        kernels.score_row(CODES[selection], a, zero, zero, np.array([d]), 1, 0, 1, out)
+        scores.score_row(CODES[selection], a, zero, zero, np.array([d]), 1, 0, 1, out)
         assert out[0] == 0
-    assert kernels.tail_score(kernels.NUCLEAR, a, 0.0) == 0
+    assert scores.tail_score(scores.NUCLEAR, a, 0.0) == 0
 
 
-def best_of(scores: list[list[float]], tail: list[list[float]], where: list[list[int]]) -> tuple:
+def best_of(head: list[list[float]], tail: list[list[float]], where: list[list[int]]) -> tuple:
     """The first of `best_pairs`; with diagonals of 0 a tail entry scores its absolute value."""
-    table = np.array(scores)
+    table = np.array(head)
     head_best = np.array([int(np.argmax(r)) if np.isfinite(r).any() else -1 for r in table])
     pairs, values = np.full((1, 2), -1), np.zeros(1)
-    kernels.best_pairs(
-        kernels.NUCLEAR,
+    scores.best_pairs(
+        scores.NUCLEAR,
         np.zeros(len(table)),
         table,
         head_best,

@@ -26,6 +26,7 @@ LAYERS = [
     "interrupts",
     "jit",
     "kernels",
+    "scores",
     "tiles",
     "sweeps",
     "transforms",

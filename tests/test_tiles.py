@@ -10,11 +10,11 @@ from helpers import normal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvd import blocklog, kernels, tiles
+from streamsvd import blocklog, scores, tiles
 from streamsvd.blocks import block_factors
 from streamsvd.partition import Partition
 
-CODES = {"nuclear": kernels.NUCLEAR, "gain": kernels.GAIN, "kogbetliantz": kernels.KOGBETLIANTZ}
+CODES = {"nuclear": scores.NUCLEAR, "gain": scores.GAIN, "kogbetliantz": scores.KOGBETLIANTZ}
 SHAPES = [(6, 20, 2), (20, 6, 3), (7, 7, 7), (1, 9, 1), (9, 1, 1), (5, 12, 5)]
 
 
@@ -105,7 +105,7 @@ def test_a_step_on_partitions(width: int, n: int, N: int, p: int, dtype: str) ->
     found: Any = None
     for c, start, stop, apart in cuts(N):
         held = partition(X, p, c, start, stop, apart)
-        best = held.apply_block(kernels.NUCLEAR, rows, g, indices, columns, left, diag)
+        best = held.apply_block(scores.NUCLEAR, rows, g, indices, columns, left, diag)
         if found is None:
             found = content(held)
             expected = X.astype(float)
@@ -113,7 +113,7 @@ def test_a_step_on_partitions(width: int, n: int, N: int, p: int, dtype: str) ->
             expected[:, indices] = columns
             np.testing.assert_allclose(found, expected, atol=1e-13 if dtype == "float64" else 1e-5)
         assert np.array_equal(content(held), found[:, start:stop])
-        again = held.best_columns(kernels.NUCLEAR, left, diag)
+        again = held.best_columns(scores.NUCLEAR, left, diag)
         assert all(np.array_equal(a, b) for a, b in zip(best, again, strict=True))
         silent = held.apply_block(-1, rows, g, indices, columns, left, diag)
         assert [len(part) for part in silent] == [0, 0]

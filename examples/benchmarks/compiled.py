@@ -9,6 +9,7 @@ from numba import njit
 
 from streamsvd import kernels
 from streamsvd.kernels import Array
+from streamsvd.scores import best_pairs, update_scores
 
 
 @njit(error_model="numpy")  # type: ignore[untyped-decorator]
@@ -36,9 +37,9 @@ def compiled_loop(
         kernels.look_up(top, i, 0, n, n_samples, peaks, 0, value[0], where[0])
     pair[0] = -1
     values = np.empty((1, 2))
-    kernels.update_scores(0, head, left, diag, scores, head_best, pair, none, weights, 0, values)
+    update_scores(0, head, left, diag, scores, head_best, pair, none, weights, 0, values)
     for step in range(m):
-        kernels.best_pairs(0, diag, scores, head_best, value, where, none, 0, 0.0, pair, tail)
+        best_pairs(0, diag, scores, head_best, value, where, none, 0, 0.0, pair, tail)
         i, j = pair[0, 0], pair[0, 1]
         g, h = left_log[step], right_log[step]
         pairs[step, 0], pairs[step, 1] = i, j
@@ -61,6 +62,4 @@ def compiled_loop(
             if j < n:
                 head[:, j] = x[:p, j]
                 diag[j] = x[j, j]
-        kernels.update_scores(
-            0, head, left, diag, scores, head_best, pair, none, weights, 0, values
-        )
+        update_scores(0, head, left, diag, scores, head_best, pair, none, weights, 0, values)
