@@ -44,7 +44,7 @@ class BlockRun:
 
 
 def scores(X: Array, p: int, selection: str) -> Array:
-    """Score every pair: `(p, max(n, N))`, `-inf` where `j <= i` (DESIGN section 1)."""
+    """Score every pair: `(p, max(n, N))`, `-inf` where `j <= i`."""
     n, N = X.shape
     width = max(n, N)
     b, c, d = np.zeros((p, width)), np.zeros((p, width)), np.zeros(width)
@@ -291,7 +291,7 @@ def greedy(
     order: ArrayLike | None = None,
     symmetric: bool = False,
 ) -> Run:
-    """Run Algorithm 1 with penalised scores within a budget of nonzeros (DESIGN section 7).
+    """Run Algorithm 1 with penalised scores within a budget of nonzeros.
 
     `symmetric`: on a symmetric positive semidefinite matrix, with `G = H`. The loop has the rows
     (and, when symmetric, the columns) in `order`; pairs and the rows of `U` are numbered as in `X`.
@@ -343,7 +343,7 @@ def mix_supports(supports: Supports, i: int, j: int, G: Array) -> None:
 def greedy_gram(
     A: ArrayLike, p: int, m: int, selection: str, fill_penalty: float, pivot: bool
 ) -> Run:
-    """Run the loop on a symmetric positive semidefinite `A`, with `G = H` (DESIGN section 7).
+    """Run the loop on a symmetric positive semidefinite `A`, with `G = H`.
 
     Pairs and the rows of `U` are numbered as in `A`; the columns of `U`, and `X = U.T @ A @ U`,
     in the order of the loop: the components are the first `p`.

@@ -1,4 +1,4 @@
-"""What must hold for any data, shape, selection and chunking: section 2 of the design."""
+"""What must hold for any data, shape, selection and chunking."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
