@@ -92,7 +92,7 @@ def make_partitions(
                 working.n_features,
                 held,
                 working.dtype.itemsize,
-                working.counts_mapped,
+                working.most_mapped,
             )
         start, stop = a * working.width, min(b * working.width, working.n_samples)
         tops = working.tops[a:b] if working.tops else None

@@ -201,7 +201,6 @@ def random_blocks(coordinator: BlockCoordinator, seed: int, first: int = 0) -> I
         step += 1
 
 
-@threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # same bits
 def replay_blocks(working: WorkingMatrix, log: BlockLog, panel_bytes: int) -> None:
     """Apply the steps of `log` to `working`, which holds the ingested source.
 
@@ -218,9 +217,11 @@ def replay_blocks(working: WorkingMatrix, log: BlockLog, panel_bytes: int) -> No
         start = stop
 
 
-def touched_columns(log: BlockLog) -> Array:
-    """The columns that the steps of the log combine, the first `p` among them; ascending."""
-    return _stretch(log, 0, log.n_samples)[1]
+def touched_columns(log: BlockLog, steps: range) -> Array:
+    """The columns that some steps of the log combine, and the first `p`; ascending."""
+    indices = [log.step(k)[0] for k in steps]
+    touched = np.unique(np.concatenate([np.arange(log.n_components), *indices]))
+    return touched[touched < log.n_samples]
 
 
 def _stretch(log: BlockLog, start: int, room: int) -> tuple[int, Array]:
@@ -241,6 +242,7 @@ def _replay_stretch(working: WorkingMatrix, log: BlockLog, steps: range, touched
     replay_columns(working, log, steps, touched, panel)
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # same bits
 def replay_touched(panel: Array, touched: Array, log: BlockLog, steps: range) -> None:
     """Apply some steps to the columns that they combine, (n, any), in place."""
     columns = TiledColumns([panel], [panel], 0, panel.shape[1])
@@ -252,6 +254,7 @@ def replay_touched(panel: Array, touched: Array, log: BlockLog, steps: range) ->
         panel[:, places] = stepped
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # same bits
 def replay_columns(
     working: WorkingMatrix,
     log: BlockLog,

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 from dask.utils import format_bytes, parse_bytes
-from threadpoolctl import threadpool_limits
 
-from streamsvd import blocks
+from streamsvd import blocks, replay
 from streamsvd.blocklog import BlockLog
 from streamsvd.columns import Columns, Share, read_columns
 from streamsvd.errors import OptionError, ResourceError
@@ -17,7 +16,6 @@ from streamsvd.ingest import Preprocessing, add_up, learn, moment_leaf
 from streamsvd.kernels import Array
 from streamsvd.options import Options
 from streamsvd.plan import Plan, make_plan
-from streamsvd.replay import replay_touched, touched_columns
 from streamsvd.sources import Source, ZarrSource
 from streamsvd.workers import Advance, Lost, answer_of, wait_for_workers, workers_of
 
@@ -256,10 +254,9 @@ class ClusterMatrix:
 
     def _touched(self) -> tuple[Array, Array]:
         """The columns that the log combines, and what they are at its end, read by all workers."""
-        log = self._log
-        whole = slice(0, len(log))
-        is_block = isinstance(log, BlockLog)
-        touched = blocks.touched_columns(log) if is_block else touched_columns(log, whole)
+        log, steps = self._log, range(len(self._log))
+        kind = blocks if isinstance(log, BlockLog) else replay
+        touched = kind.touched_columns(log, steps)
         parts = [
             self._client.submit(
                 read_columns, share, touched, self._preprocessing, pure=False,
@@ -269,11 +266,7 @@ class ClusterMatrix:
         ]  # fmt: skip
         panel = np.concatenate([answer_of(self._client, part) for part in parts], axis=1)
         panel = np.array(panel if self._order is None else panel[self._order], order="C")
-        if is_block:
-            with threadpool_limits(1, "blas"):  # same bits
-                blocks.replay_touched(panel, touched, log, range(len(log)))
-        else:
-            replay_touched(panel, touched, log, whole)
+        kind.replay_touched(panel, touched, log, steps)
         return touched, panel
 
 

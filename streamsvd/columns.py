@@ -4,7 +4,6 @@ What a worker holds follows from the source and the log, so a lost one is made a
 the same bits.
 """
 
-import mmap
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -14,14 +13,12 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from streamsvd import blocks
+from streamsvd import blocks, replay
 from streamsvd.assembly import make_partitions, row_moments
 from streamsvd.blocklog import BlockLog, Log
 from streamsvd.ingest import Ingest, Preprocessing, StripReader
 from streamsvd.kernels import Array
 from streamsvd.partition import Report
-from streamsvd.plan import PAGE
-from streamsvd.replay import replay_columns
 from streamsvd.sources import Source, ZarrSource
 from streamsvd.store import create_raw_array
 from streamsvd.working import WorkingMatrix, reserve_files
@@ -72,7 +69,7 @@ class Columns:
         self._ingest = Ingest(
             share.source, self._working, share.center, share.normalize, share.start
         )
-        self._last, self._mapped = -1, 0
+        self._last = -1
         self._blas = ThreadpoolController()
         self._answer: Any = None
 
@@ -85,7 +82,7 @@ class Columns:
         paths = create_raw_array(self._folder / "x.zarr", n, count, share.width, share.dtype)
         reserve_files(paths, n * share.width * share.dtype.itemsize)
         working = WorkingMatrix.map(paths, n, count, share.width, share.dtype)
-        working.crowds_cache = working.counts_mapped = True
+        working.crowds_cache, working.most_mapped = True, MAPPED_BYTES
         if isinstance(share.source, ZarrSource):
             share.source.drops_pages = True
         return working
@@ -123,13 +120,9 @@ class Columns:
             self._working.swap_rows(order)
         start = self.share.start
         here = slice(*np.searchsorted(touched, [start, self.share.stop]))
-        mine, values = touched[here], np.ascontiguousarray(panel[:, here])
-        if isinstance(log, BlockLog):
-            with self._blas.limit(limits=1, user_api="blas"):  # same bits
-                steps = range(len(log))
-                blocks.replay_columns(self._working, log, steps, mine, values, start)
-        else:
-            replay_columns(self._working, log, slice(0, len(log)), mine - start, values)
+        values = np.ascontiguousarray(panel[:, here])
+        kind = blocks if isinstance(log, BlockLog) else replay
+        kind.replay_columns(self._working, log, range(len(log)), touched[here], values, start)
 
     # ------------------------------------------------------------------------------- moves
 
@@ -149,24 +142,12 @@ class Columns:
         own = [np.array(a) if isinstance(a, np.ndarray) else a for a in args]
         if method == "apply":
             answer = _owned(self._partition.apply(*own))
-            self._unmap(2 * len(own[0]), len(own[0]))
         else:
             with self._blas.limit(limits=1, user_api="blas"):  # same bits
                 answer = getattr(self._partition, method)(*own)
-            self._unmap(2 * self.share.n_components, self.share.n_components)
         if method in ("apply", "apply_block"):
             self._last, self._answer = step, answer
         return answer
-
-    def _unmap(self, rows: int, columns: int) -> None:
-        """Let go of mapped pages before the worker's memory monitor sees too many."""
-        working = self._working
-        self._mapped += rows * working.n_samples * working.dtype.itemsize
-        self._mapped += columns * working.n_features * PAGE
-        if working.maps and self._mapped > MAPPED_BYTES:
-            for mapped in working.maps:
-                mapped.madvise(mmap.MADV_DONTNEED)
-            self._mapped = 0
 
     def finish(self, left: Array) -> list[Array]:
         """Take the first columns (n, p) from the coordinator; moments of the first `p` rows."""

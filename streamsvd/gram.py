@@ -256,7 +256,8 @@ def lower_tiles(panels: list[slice]) -> Iterator[tuple[slice, slice]]:
     A diagonal tile is the product of a matrix with its own transpose, for which BLAS needs half of
     the operations.
     """
-    *_, (n, last) = ((panel.stop, panel) for panel in panels)
+    last = panels[-1]
+    n = last.stop
     for rows in panels[1:]:
         for columns in panels:
             if columns.start < rows.start:

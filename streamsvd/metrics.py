@@ -64,7 +64,7 @@ class Sums:
         return Sums(self.captured + other.captured, self.total + other.total, trace, gram)
 
 
-def add_up(
+def sum_up(
     components: sparse.csr_array,
     preprocessing: Preprocessing,
     reader: StripReader,

@@ -55,9 +55,6 @@ class Prefetch(Protocol):
     def rows(self, b: int, rows: Array) -> None:
         """The given rows of block `b`."""
 
-    def done(self, b: int) -> None:
-        """A sweep over the blocks has passed block `b`."""
-
 
 class Partition:
     """Columns ``start..stop-1`` of the working matrix.
@@ -111,10 +108,11 @@ class Partition:
 
     def start_up(self) -> Report:
         """Find the largest tail entries; the first report."""
+        rows = np.arange(self.n_components)
         for b, top in enumerate(self.tops):
-            find_peaks(top, self._firsts[b], self._stops[b], self._peaks, b * self._tiles)
             if self._prefetch is not None:
-                self._prefetch.done(b)
+                self._prefetch.rows(b, rows)
+            find_peaks(top, self._firsts[b], self._stops[b], self._peaks, b * self._tiles)
         for i in range(self.n_components):
             self._look_up(i)
         return Report(self.start, self.tail_value, self.tail_where)
@@ -298,7 +296,7 @@ class Partition:
 
     def _sweep(self, rows: Array) -> Iterator[tuple[int, int, int]]:
         """The tiles of `TiledColumns`, for work on `rows`, which are asked for ahead."""
-        asked = passed = 0
+        asked = 0
         for lo, hi, at in self._tiled.tiles():
             while self._prefetch is not None and asked < len(self._starts):
                 if self._starts[asked] >= hi:
@@ -306,11 +304,6 @@ class Partition:
                 self._prefetch.rows(asked, rows)
                 asked += 1
             yield lo, hi, at
-            while self._prefetch is not None and passed < asked:
-                if self._starts[passed] + self._stops[passed] > hi:
-                    break
-                self._prefetch.done(passed)
-                passed += 1
 
     def _score_tile(
         self,

@@ -26,7 +26,7 @@ def replay(working: WorkingMatrix, log: TransformLog, panel_bytes: int) -> None:
     start = 0
     while start < len(log):
         stop = _stretch(log, start, room, working.n_samples)
-        _replay_stretch(working, log, slice(start, stop))
+        _replay_stretch(working, log, range(start, stop))
         start = stop
 
 
@@ -42,21 +42,22 @@ def _stretch(log: TransformLog, start: int, room: int, n_samples: int) -> int:
     return start + int(within.sum())
 
 
-def _replay_stretch(working: WorkingMatrix, log: TransformLog, part: slice) -> None:
-    touched = touched_columns(log, part)
+def _replay_stretch(working: WorkingMatrix, log: TransformLog, steps: range) -> None:
+    touched = touched_columns(log, steps)
     panel = working.gather(touched)
-    replay_touched(panel, touched, log, part)
-    replay_columns(working, log, part, touched, panel)
+    replay_touched(panel, touched, log, steps)
+    replay_columns(working, log, steps, touched, panel)
 
 
-def touched_columns(log: TransformLog, part: slice) -> Array:
+def touched_columns(log: TransformLog, steps: range) -> Array:
     """The columns that the moves of a part of the log combine, and the first `p`; ascending."""
-    js = log.pairs[part, 1]
+    js = log.pairs[steps.start : steps.stop, 1]
     return np.unique(np.concatenate([np.arange(log.n_components), js[js < log.n_samples]]))
 
 
-def replay_touched(panel: Array, touched: Array, log: TransformLog, part: slice) -> None:
+def replay_touched(panel: Array, touched: Array, log: TransformLog, steps: range) -> None:
     """Apply the moves of a part of the log to the touched columns (n, any), in place."""
+    part = slice(steps.start, steps.stop)
     pairs, held = log.pairs[part], log.pairs[part, 1] < log.n_samples
     columns = np.full(pairs.shape, -1)
     columns[held] = np.searchsorted(touched, pairs[held])
@@ -64,11 +65,20 @@ def replay_touched(panel: Array, touched: Array, log: TransformLog, part: slice)
 
 
 def replay_columns(
-    working: WorkingMatrix, log: TransformLog, part: slice, touched: Array, panel: Array
+    working: WorkingMatrix,
+    log: TransformLog,
+    steps: range,
+    touched: Array,
+    panel: Array,
+    first: int = 0,
 ) -> None:
-    """Apply the row rotations to all columns, then put the touched ones (ascending) in place."""
+    """Apply the row rotations to all columns, then put the touched ones (ascending) in place.
+
+    `working` holds the columns `first` and on of all.
+    """
+    part = slice(steps.start, steps.stop)
     rotates = log.pairs[part, 1] < log.n_features
     rows, factors = log.pairs[part][rotates], log.left[part][rotates]
     for start, stop, block in working.sweep():
         replay_rows(block, stop - start, rows, factors)
-    working.scatter(touched, panel)
+    working.scatter(touched - first, panel)

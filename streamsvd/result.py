@@ -17,7 +17,7 @@ from streamsvd.gram import gram_matrix
 from streamsvd.ingest import StripReader
 from streamsvd.inputs import open_data
 from streamsvd.kernels import Array
-from streamsvd.metrics import Accuracy, accuracy_of, add_up, write_scores
+from streamsvd.metrics import Accuracy, accuracy_of, sum_up, write_scores
 from streamsvd.options import Options, Progress, parse_size
 from streamsvd.progress import progress_bar
 from streamsvd.refine import refine_rows
@@ -262,7 +262,7 @@ class SVDResult(Solution):
         asked = (self.components, self.preprocessing, StripReader(source, self.dtype), right)
         with progress_bar(progress, "accuracy", source.n_samples) as advance:
             if client is None:
-                sums = add_up(*asked, with_gram, advance)
+                sums = sum_up(*asked, with_gram, advance)
             else:
                 sums = cluster_sums(check_client(client), *asked, with_gram, advance)
         return accuracy_of(self.components, sums, right is not None)

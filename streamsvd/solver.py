@@ -67,9 +67,11 @@ def algorithm_1(
 
 def _take(picks: Iterator[tuple[int, int, float]], pairs: Array, tails: Array) -> int:
     """Write the next pair, as `Coordinator.best` does; the number written, 0 at the end."""
-    for pairs[0, 0], pairs[0, 1], tails[0] in picks:
-        return 1
-    return 0
+    pick = next(picks, None)
+    if pick is None:
+        return 0
+    pairs[0, 0], pairs[0, 1], tails[0] = pick
+    return 1
 
 
 def random_pairs(

@@ -11,7 +11,7 @@ from streamsvd.errors import OptionError
 from streamsvd.gram import GramSum, SumTree, finish, strips
 from streamsvd.ingest import Ingest, Preprocessing, StripReader
 from streamsvd.kernels import Array
-from streamsvd.metrics import Sums, add_up, write_scores
+from streamsvd.metrics import Sums, sum_up, write_scores
 from streamsvd.plan import FAN_IN, leaf_samples
 from streamsvd.sources import DaskSource, Source, SparseSource, ZarrSource, dense
 from streamsvd.workers import Advance, answer_of, n_threads, watch
@@ -27,10 +27,11 @@ def cluster_scores(
     advance: Advance,
 ) -> None:
     """`metrics.write_scores` by tasks, each of which writes whole chunks of `target`."""
-    _by_tasks(
-        client, "scores", reader, advance, lambda part: (write_scores, components, preprocessing,
-        part, target),
-    )  # fmt: skip
+
+    def work(part: StripReader) -> tuple[Any, ...]:
+        return write_scores, components, preprocessing, part, target
+
+    _by_tasks(client, "scores", reader, advance, work)
 
 
 def cluster_sums(
@@ -42,11 +43,11 @@ def cluster_sums(
     with_gram: bool,
     advance: Advance,
 ) -> Sums:
-    """`metrics.add_up` by tasks; equal to rounding. Memory of a task: two n x n matrices."""
+    """`metrics.sum_up` by tasks; equal to rounding. Memory of a task: two n x n matrices."""
 
     def work(part: StripReader) -> tuple[Any, ...]:
         columns = None if right is None else right[:, part.start : part.stop]
-        return add_up, components, preprocessing, part, columns, with_gram
+        return sum_up, components, preprocessing, part, columns, with_gram
 
     tree = SumTree(lambda total, sums: client.submit(_sum, total, sums, pure=False))
     return cast(Sums, _by_tasks(client, "accuracy", reader, advance, work, tree))

@@ -44,9 +44,9 @@ class WorkingMatrix:
     crowds_cache : bool
         Whether the blocks on disk are more than the page cache can hold. Then passes over whole
         blocks leave nothing of them in the cache: moves read the pages that they need.
-    counts_mapped : bool
-        Whether mapped pages count as memory of this process, as in workers of Dask. Then sweeps let
-        go of them as they pass.
+    most_mapped : int or None
+        Bytes of pages that may be mapped, where they count as memory of the process, as in workers
+        of Dask.
     """
 
     def __init__(
@@ -61,7 +61,8 @@ class WorkingMatrix:
         self.n_samples = n_samples
         self.dtype: np.dtype[Any] = blocks[0].dtype
         self.tops: list[Array] | None = None
-        self.crowds_cache = self.counts_mapped = False
+        self.crowds_cache = False
+        self.most_mapped: int | None = None
 
     @classmethod
     def in_memory(cls, n_features: int, n_samples: int, dtype: np.dtype[Any]) -> "WorkingMatrix":
@@ -270,7 +271,7 @@ def reserve_files(paths: list[Path], n_bytes: int) -> None:
 
 
 class PagePrefetch:
-    """Starts reading the pages that a move touches, all at once, without waiting.
+    """Starts reading the pages that are about to be touched, all at once, without waiting.
 
     A page fault waits for one page; asked for together, the pages of many chunks come as fast as
     the disk can. See `streamsvd.partition.Prefetch`.
@@ -285,8 +286,8 @@ class PagePrefetch:
         How many of the first rows are held elsewhere.
     itemsize : int
         Bytes of a number.
-    unmaps : bool
-        Whether `done` lets go of the pages of a block.
+    most_mapped : int, optional
+        Bytes beyond which what was asked for before is let go of.
     """
 
     def __init__(
@@ -296,14 +297,15 @@ class PagePrefetch:
         n_features: int,
         n_skipped: int,
         itemsize: int,
-        unmaps: bool = False,
+        most_mapped: int | None = None,
     ) -> None:
-        self._unmaps = unmaps
+        self._most_mapped, self._mapped = most_mapped, 0
         self._maps, self._row_bytes, self._itemsize = maps, width * itemsize, itemsize
         self._rows = range(n_skipped, n_features)
 
     def row(self, i: int) -> None:
         """Row `i` of all blocks."""
+        self._count(len(self._maps) * self._row_bytes)
         first = i * self._row_bytes
         start = first - first % PAGE
         for mapped in self._maps:
@@ -311,6 +313,7 @@ class PagePrefetch:
 
     def column(self, b: int, k: int) -> None:
         """Column `k` of block `b`."""
+        self._count(len(self._rows) * PAGE)
         mapped, offset = self._maps[b], k * self._itemsize
         for i in self._rows:
             byte = i * self._row_bytes + offset
@@ -318,12 +321,19 @@ class PagePrefetch:
 
     def rows(self, b: int, rows: Array) -> None:
         """The given rows of block `b`."""
-        for i in rows[rows >= self._rows.start].tolist():
+        rows = rows[rows >= self._rows.start]
+        self._count(len(rows) * self._row_bytes)
+        for i in rows.tolist():
             first = i * self._row_bytes
             start = first - first % PAGE
             self._maps[b].madvise(mmap.MADV_WILLNEED, start, first + self._row_bytes - start)
 
-    def done(self, b: int) -> None:
-        """A sweep has passed block `b`."""
-        if self._unmaps:
-            self._maps[b].madvise(mmap.MADV_DONTNEED)
+    def _count(self, n_bytes: int) -> None:
+        """Let go of what was mapped before where `n_bytes` more would be too many."""
+        if self._most_mapped is None:
+            return
+        if self._mapped + n_bytes > self._most_mapped:
+            for mapped in self._maps:
+                mapped.madvise(mmap.MADV_DONTNEED)
+            self._mapped = 0
+        self._mapped += n_bytes
