@@ -71,19 +71,22 @@ def _by_tasks(
         )
     n_strips = -(-source.n_samples // step)
     run = step * max(1, n_strips // (16 * max(n_threads(client), 1)))
-    key, samples, futures = f"streamsvd-{name}-{uuid.uuid4().hex[:8]}", {}, []
+    key = f"streamsvd-{name}-{uuid.uuid4().hex[:8]}"
+    tasks: list[tuple[Any, int]] = []
+    futures = []
     for start in range(0, source.n_samples, run):
         stop = min(start + run, source.n_samples)
         part = StripReader(source, reader.dtype, step, start=start, stop=stop)
         future = client.submit(*work(part), key=f"{key}-{start}", pure=False)
-        samples[future.key] = stop - start
+        tasks.append((future, stop - start))
         if tree is None:
             futures.append(future)
         else:
             tree.add(future)
     if tree is not None:
         futures.append(tree.total())
-    watch(client, samples, advance)
+    del future  # `watch` lets go of the last one too
+    watch(client, tasks, advance)
     return [answer_of(client, future) for future in futures][-1]
 
 
@@ -110,7 +113,7 @@ def cluster_gram(
             pure=False,
         )
     tree = SumTree(lambda total, node: client.submit(_sum, total, node, pure=False))
-    samples: dict[str, int] = {}
+    tasks: list[tuple[Any, int]] = []
     n_leaves = -(-n_samples // leaf)
     threads = n_leaves if isinstance(source, DaskSource) else n_threads(client)
     for k, (level, lo, hi) in enumerate(_tasks(n_leaves, threads)):
@@ -119,10 +122,11 @@ def cluster_gram(
             _node, _part(client, source, start, stop), start, stop, center, normalize, shift,
             key=f"{name}-sum-{k}", pure=False,
         )  # fmt: skip
-        samples[node.key] = stop - start
+        tasks.append((node, stop - start))
         tree.add(node, level)
     total = tree.total()
-    watch(client, samples, advance)
+    del node
+    watch(client, tasks, advance)
     node = np.array(answer_of(client, total))
     shift = np.zeros(n) if shift is None else answer_of(client, shift)
     learned = Preprocessing(center, normalize, np.zeros(n), np.ones(n))

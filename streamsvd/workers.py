@@ -86,15 +86,17 @@ def _is_gone(client: Any, address: str) -> bool:
     return True
 
 
-def watch(client: Any, samples: dict[str, int], advance: Advance) -> None:
-    """Progress as tasks end; their errors come with the result."""
-    waiting = {key: client.futures.get(key) for key in samples}
-    while waiting:
-        done = [k for k, s in waiting.items() if s is None or s.status != "pending"]
-        for key in done:
-            del waiting[key]
-            advance(samples[key])
+def watch(client: Any, tasks: list[tuple[Any, int]], advance: Advance) -> None:
+    """Progress as tasks end; their errors come with the result.
+
+    Empties `tasks`, futures with their numbers of samples: nothing is kept on the cluster because
+    it is watched, and a future that was let go of before would seem to have ended.
+    """
+    while tasks:
+        for task in [task for task in tasks if task[0].done()]:
+            tasks.remove(task)
+            advance(task[1])
         if not workers_of(client):
             return
-        if waiting:
+        if tasks:
             time.sleep(0.1)

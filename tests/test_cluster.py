@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import zarr
 from click.testing import CliRunner
-from distributed import Client, LocalCluster
+from distributed import Client, Event, LocalCluster
 from helpers import differences, normal, write_zarr
 from scipy import sparse
 
@@ -311,6 +311,23 @@ def test_interrupted(three: Client, store: Path, tmp_path: Path, batch_size: int
     assert folders_of(three) == []
     made = sparse_svd(store, P, resume=True, **options)
     assert differences(made, sparse_svd(store, P, **run)) == []
+
+
+def test_progress_waits_for_tasks_whose_results_went_on(three: Client) -> None:
+    gate, told = Event("streamsvd-test-gate", client=three), []
+    task = three.submit(lambda: Event("streamsvd-test-gate").wait(20), pure=False)
+    total = three.submit(int, task, pure=False)
+    tasks = [(task, 7)]
+    del task
+    watching = threading.Thread(target=workers.watch, args=(three, tasks, told.append))
+    watching.start()
+    time.sleep(0.5)
+    assert told == []
+    gate.set()
+    watching.join(20)
+    assert told == [7]
+    assert tasks == []
+    assert total.result(timeout=20) == 1
 
 
 @pytest.mark.parametrize("sample_axis", [0, 1])
