@@ -6,8 +6,9 @@ not notice that a callee in another module has changed. Here each compiled funct
 named after everything that determines it, checked before it is loaded, and written aside and
 renamed; whatever goes wrong, the function is compiled as if there were no cache.
 
-The files are beside the package or, where that cannot be written, where Numba keeps its own
-(``NUMBA_CACHE_DIR``); ``STREAMSVD_CACHE=0`` does without.
+The files are in the user's cache folder, as Numba's own are where it has no other place, or in
+``NUMBA_CACHE_DIR``; ``STREAMSVD_CACHE=0`` does without. Never beside the package: a package that
+is uninstalled would leave a folder of its name behind, which Python takes for the package.
 """
 
 import hashlib
@@ -23,7 +24,7 @@ from typing import Any
 import numba
 from numba import njit
 from numba.core import serialize
-from numba.core.caching import FunctionCache
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,8 +40,20 @@ def jit(function: Callable[..., Any]) -> Callable[..., Any]:
     return compiled
 
 
+class _Places(CompileResultCacheImpl):  # type: ignore[misc]
+    """Where Numba would look for a cache, but for the folder of the package."""
+
+    _locator_classes = [  # noqa: RUF012
+        place
+        for place in getattr(CompileResultCacheImpl, "_locator_classes", [])
+        if not place.__name__.endswith("InTreeCacheLocator")
+    ]
+
+
 class _Cache(FunctionCache):  # type: ignore[misc]
     """One file for each function and signature; any failure means compiling."""
+
+    _impl_class = _Places
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled function, None when it is not there or not sound."""

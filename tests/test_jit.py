@@ -203,6 +203,17 @@ def test_nowhere_to_write_at_all(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "package.zip"]
 
 
+def test_nothing_is_left_beside_the_package(tmp_path: Path) -> None:
+    """Else uninstalling would leave a folder that Python takes for the package."""
+    package, home = tmp_path / "package", tmp_path / "home"
+    shutil.copytree(PACKAGE, package / "streamsvd", ignore=shutil.ignore_patterns("__pycache__"))
+    before = files(package)
+    places = {"HOME": str(home), "XDG_CACHE_HOME": str(home), "PYTHONPATH": str(package)}
+    assert "popcount" in run(None, **places, PYTHONSAFEPATH="1", NUMBA_CACHE_DIR="")
+    assert files(package) == before
+    assert any(path.name.startswith("sweeps.popcount") for path in files(home))
+
+
 def test_no_cache_when_told(tmp_path: Path) -> None:
     assert "popcount" in run(tmp_path, STREAMSVD_CACHE="0")
     assert files(tmp_path) == []
