@@ -4,12 +4,13 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from streamsvd.fit import fit, plan_fit
-from streamsvd.frames import Ask
-from streamsvd.inputs import open_data
-from streamsvd.options import Options, Progress
+from streamsvd.data.kinds import open_data
+from streamsvd.fitting.planning import plan_fit
+from streamsvd.fitting.run import fit
+from streamsvd.options import Ask, Options
 from streamsvd.plan import Plan
-from streamsvd.result import SVDResult
+from streamsvd.progress import Progress
+from streamsvd.result.svd_result import SVDResult
 
 
 def sparse_svd(
@@ -180,7 +181,7 @@ def sparse_svd(
 
     Block steps read and write ``2 p`` rows and ``2 p`` columns each, ``8 p^2 N`` operations, and
     log ``64 p^2`` bytes. The null space that their SVD leaves free beyond the rows is that of the
-    author's code, see `streamsvd.blocks.block_factors`.
+    author's code, see `streamsvd.algorithm.block_steps.block_factors`.
 
     The result has the same bits for any chunking of the source and any number of threads; that of
     block steps on one machine, since matrix products differ between processors.

@@ -12,16 +12,16 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from streamsvd.api import sparse_pca, sparse_svd
+from streamsvd.arrays import Array
+from streamsvd.data.kinds import is_a, is_known, open_data
+from streamsvd.data.labels import Axis, named
+from streamsvd.data.source import Source
 from streamsvd.errors import OptionError
-from streamsvd.frames import Ask
-from streamsvd.gram import GramSum, SummedSamples, strips
-from streamsvd.inputs import is_a, is_known, open_data
-from streamsvd.kernels import Array
-from streamsvd.labels import Axis, named
-from streamsvd.options import Progress
-from streamsvd.plan import strip_width
-from streamsvd.result import SVDResult
-from streamsvd.sources import Source
+from streamsvd.options import Ask
+from streamsvd.passes.gram import GramSum, SummedSamples, strips
+from streamsvd.progress import Progress
+from streamsvd.result.svd_result import SVDResult
+from streamsvd.sizes import strip_width
 from streamsvd.system import n_cpus
 
 TABLES = (("pandas", "DataFrame"), ("polars", "DataFrame"))

@@ -3,11 +3,10 @@
 import math
 import os
 import secrets
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from dask.utils import parse_bytes
@@ -15,15 +14,22 @@ from dask.utils import parse_bytes
 from streamsvd.errors import OptionError
 
 SELECTIONS = ("nuclear", "gain", "kogbetliantz", "random")
+
+
 ALGORITHMS = ("coordinate", "block")
+
+
 REDUCTIONS = (None, "gram")
+
+
 AXES = (None, "features", "samples")
+
+
 DTYPES = ("float32", "float64")
+
 
 MOST_TRANSFORMS = 1_000_000
 """Where no budget of transforms is given: a run ends long before, or would not end."""
-
-Progress = bool | None | Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,3 +315,38 @@ def _one_of(name: str, value: Any, allowed: tuple[Any, ...], kind: Any = object)
     if not known:
         names = ", ".join(repr(a) for a in allowed)
         raise OptionError(f"{name} must be one of {names}; got {value!r}")
+
+
+class Ask(NamedTuple):
+    """How a user wants data to be read.
+
+    Attributes
+    ----------
+    sample_axis : {0, 1} or None
+        Axis of the samples.
+    sample_dim : str, sequence of str, or None
+        Dimension of the samples, where dimensions have names; several in xarray.
+    layer : str or None
+        Of an AnnData; None for `X`.
+    missing_chunks : {"error", "fill"}
+        Whether chunks that are not in a store read as its fill value.
+    storage_options : dict or None
+        For the file system of a URL.
+    """
+
+    sample_axis: int | None = None
+    sample_dim: Any = None
+    layer: str | None = None
+    missing_chunks: str = "error"
+    storage_options: Any = None
+
+    @classmethod
+    def of(cls, options: Options) -> "Ask":
+        """What the options of a fit say."""
+        return cls(
+            options.sample_axis,
+            options.sample_dim,
+            options.layer,
+            options.missing_chunks,
+            options.storage_options,
+        )

@@ -5,34 +5,18 @@ from dataclasses import dataclass
 from dask.utils import format_bytes
 
 from streamsvd.errors import ResourceError
-
-MIB = 2**20
-
-CHUNK_BYTES = 32 * MIB
-"""Wide enough that the rows of a chunk are long runs, small enough for any Zarr reader."""
-
-MOST_CHUNKS = 256
-"""Every row move visits every chunk, and every mapped file costs a descriptor."""
-
-STRIP_BYTES = 32 * MIB
-"""Samples are read in strips of about so many bytes, or one chunk of the source."""
-
-BLOCK_BYTES = 16 * MIB
-"""Samples are multiplied in blocks of about so many bytes of float64."""
-
-LEAF_BLOCKS = 8
-"""Blocks, at least, that one leaf of the Gram sum adds up."""
-
-FAN_IN = 16
-"""Nodes of the Gram sum that make one of the next level."""
+from streamsvd.sizes import (
+    MIB,
+    PAGE,
+    TILE_WIDTH,
+    block_samples,
+    chunk_width,
+    gram_sums,
+    strip_width,
+)
 
 FIXED_BYTES = 160 * MIB
 """What compiling the kernels and the libraries take; `tests/test_memory.py` holds it."""
-
-TILE_WIDTH = 2048
-"""Columns of a tile of block steps: wide enough for BLAS, few enough to stay in the cache."""
-
-PAGE = 4096
 
 
 @dataclass(frozen=True)
@@ -239,46 +223,3 @@ def _remedy(in_memory: bool, reads_wide: bool) -> str:
     if reads_wide:
         return "store the source in narrower chunks"
     return "lower n_components or n_transforms"
-
-
-def chunk_width(n_features: int, n_samples: int, itemsize: int) -> int:
-    """Columns in a chunk of the working store: about `CHUNK_BYTES`, more when there are many.
-
-    A multiple of 1024 where that leaves any: whole tiles, and rows that begin with a page.
-    """
-    column = n_features * itemsize
-    width = max(1, CHUNK_BYTES // column)
-    if width >= 1024:
-        width -= width % 1024
-    least = -(-n_samples // MOST_CHUNKS)
-    if width < least:
-        width = least + -least % 1024
-    return min(width, n_samples)
-
-
-def block_samples(n_features: int) -> int:
-    """Samples that are multiplied at a time on the way to the Gram matrix: a function of `n`."""
-    return max(64, BLOCK_BYTES // (8 * n_features))
-
-
-def leaf_samples(n_features: int) -> int:
-    """Samples that are summed up before the tree: blocks of at least `n` samples in all."""
-    block = block_samples(n_features)
-    return block * max(LEAF_BLOCKS, -(-n_features // block))
-
-
-def gram_sums(n_features: int, n_samples: int) -> int:
-    """Sums of n x n that are held at a time: of the leaf, and of each level of the tree."""
-    sums, nodes = 1, -(-n_samples // leaf_samples(n_features))
-    while nodes > 1:
-        sums, nodes = sums + 1, nodes // FAN_IN
-    return sums
-
-
-def strip_width(
-    n_features: int, n_samples: int, source_chunk: int, memory_limit: int | None = None
-) -> int:
-    """Samples to read at a time: whole chunks of the source, so that none is read twice."""
-    target = STRIP_BYTES if memory_limit is None else min(STRIP_BYTES, memory_limit // 32)
-    chunk = 8 * n_features * source_chunk
-    return min(source_chunk * max(1, target // chunk), n_samples)

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
-from streamsvd.options import Progress
+Progress = bool | None | Callable[[str, int, int], None]
+
 
 EVERY = 0.1
 """Seconds between two calls of a user's function."""

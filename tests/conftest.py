@@ -21,8 +21,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import streamsvd
-from streamsvd.replay import replay
-from streamsvd.working import WorkingMatrix
+from streamsvd.algorithm.replay import replay
+from streamsvd.matrix.working import WorkingMatrix
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
@@ -51,7 +51,7 @@ def shared() -> Path:
 @pytest.fixture
 def narrow_strips(monkeypatch) -> None:
     """Read a dozen samples of ten features at a time, or one chunk: data come in many strips."""
-    monkeypatch.setattr("streamsvd.plan.STRIP_BYTES", 1000)
+    monkeypatch.setattr("streamsvd.sizes.STRIP_BYTES", 1000)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """What several test files need: sources of any chunking, forced block widths, comparing bits."""
 
-import importlib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,13 +11,13 @@ import numpy as np
 import pytest
 import zarr
 
-from streamsvd import SVDResult, sparse_svd, working
+from streamsvd import SVDResult, sizes, sparse_svd
+from streamsvd.fitting import planning, run
+from streamsvd.matrix import working
 from streamsvd.plan import Plan, make_plan
 
-fit = importlib.import_module("streamsvd.fit")
-plan = importlib.import_module("streamsvd.plan")
 PLACES = ("memory", "disk", "disk, rows held")
-STRIP = plan.STRIP_BYTES
+STRIP = sizes.STRIP_BYTES
 
 
 def write_zarr(path: Path, X: np.ndarray, chunks: Any = None, **options: Any) -> Path:
@@ -65,12 +64,12 @@ def blocks_of(width: int, place: str = "memory", strip: int = STRIP) -> Iterator
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "STRIP_BYTES", strip)
+        patch.setattr(sizes, "STRIP_BYTES", strip)
         if place == "memory":
             patch.setattr(working.WorkingMatrix, "in_memory", staticmethod(in_memory))
         else:
-            patch.setattr(fit, "make_plan", on_disk)
-            patch.setattr(fit, "page_cache", lambda: 0)
+            patch.setattr(planning, "make_plan", on_disk)
+            patch.setattr(run, "page_cache", lambda: 0)
         yield
 
 

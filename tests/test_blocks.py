@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from test_invariants import SHAPES, Case, cases
 from test_resume import crash, go_on
 
-import streamsvd.fit
-from streamsvd import OptionError, SVDResult, sparse_svd, tiles
-from streamsvd.blocklog import BlockLog
-from streamsvd.blocks import replay_blocks
-from streamsvd.working import WorkingMatrix
+import streamsvd.fitting.run
+from streamsvd import OptionError, SVDResult, sparse_svd
+from streamsvd.algorithm.block_log import BlockLog
+from streamsvd.algorithm.replay_blocks import replay_blocks
+from streamsvd.matrix import tiled
+from streamsvd.matrix.working import WorkingMatrix
 
 SELECTIONS = ("nuclear", "gain", "kogbetliantz", "random")
 FEW = settings(max_examples=60)
@@ -55,7 +56,7 @@ def replayed(X: np.ndarray, log: BlockLog) -> Iterator[np.ndarray]:
     st.sampled_from(PLACES),
     st.integers(1, 31),
     st.integers(1, 4),
-    st.sampled_from([5, tiles.WIDTH]),
+    st.sampled_from([5, tiled.WIDTH]),
     st.none() | st.tuples(st.integers(1, 10), st.integers(1, 31)),
 )
 def test_same_bits_for_any_chunks_and_threads(
@@ -68,7 +69,7 @@ def test_same_bits_for_any_chunks_and_threads(
 ) -> None:
     """`chunks` of a Zarr source, None for an array; also in tiles narrower than the data."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiles, "WIDTH", tile)
+        patch.setattr(tiled, "WIDTH", tile)
         whole = case.fit()
         X: Any = case.X
         if chunks:
@@ -319,7 +320,7 @@ def test_goes_on_with_the_same_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Stopped cleanly and by crashes, in blocks that do not divide, in narrow tiles."""
-    monkeypatch.setattr(tiles, "WIDTH", 16)
+    monkeypatch.setattr(tiled, "WIDTH", 16)
     X = (normal(*shape) + 0.5).astype(dtype)
     path = write_zarr(tmp_path / "x.zarr", X, (5, 7))
     options: dict[str, Any] = {"selection": selection, "random_state": 3, "algorithm": "block"}
@@ -348,7 +349,7 @@ def test_replay_in_stretches(
     shape: tuple[int, int], dtype: str, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However few columns fit the panel: the working matrix that the run left."""
-    monkeypatch.setattr(tiles, "WIDTH", 16)
+    monkeypatch.setattr(tiled, "WIDTH", 16)
     X = normal(*shape).astype(dtype)
     left = X.copy()
     made = sparse_svd(left, P, n_transforms=10, algorithm="block", overwrite_x=True)
@@ -372,7 +373,7 @@ def long_run(source: Path, workspace: Path | None, resume: bool = False) -> Any:
         if stage == "transforms" and done >= 100:
             print("underway", flush=True)
 
-    streamsvd.fit.CHECKPOINT_SECONDS = 0.05
+    streamsvd.fitting.run.CHECKPOINT_SECONDS = 0.05
     with blocks_of(13, "disk, rows held"):
         made = sparse_svd(
             source,

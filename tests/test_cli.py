@@ -20,12 +20,12 @@ from sklearn.decomposition import PCA
 
 import streamsvd
 from streamsvd import SVDResult, options, sparse_svd
-from streamsvd.cli import in_our_words, main
-from streamsvd.convert import convert
-from streamsvd.demo import ASCII, BLOCKS, marks_for, pictures
-from streamsvd.plot import KINDS
-from streamsvd.store import new_output
-from streamsvd.summary import table
+from streamsvd.cli.commands import in_our_words, main
+from streamsvd.cli.convert import convert
+from streamsvd.cli.demo import ASCII, BLOCKS, marks_for, pictures
+from streamsvd.result.loadings import KINDS
+from streamsvd.result.text import table
+from streamsvd.storage.outputs import new_output
 
 
 def run(*args, code=0, charset="utf-8"):
@@ -46,7 +46,7 @@ def fails(*args, code=1):
 
 
 def subprocess_run(*args, **options):
-    command = [sys.executable, "-m", "streamsvd.cli", *map(str, args)]
+    command = [sys.executable, "-m", "streamsvd.cli.commands", *map(str, args)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
 
 
@@ -600,7 +600,7 @@ def test_interrupted_fit_tells_how_to_go_on(tmp_path, store):
 @pytest.mark.slow
 def test_ctrl_c_in_a_process(tmp_path, store):
     command = [
-        sys.executable, "-m", "streamsvd.cli", "fit", store, "--components", "1",
+        sys.executable, "-m", "streamsvd.cli.commands", "fit", store, "--components", "1",
         "--workspace", tmp_path / "work", "--transforms", "3000000", "--selection", "random",
         "--random-state", "1", "--out", tmp_path / "r.zarr",
     ]  # fmt: skip
@@ -630,7 +630,7 @@ def test_in_a_process(tmp_path, result):
 
 
 def test_output_into_a_closed_pipe(result):
-    command = f"{sys.executable} -m streamsvd.cli info {result} | true"
+    command = f"{sys.executable} -m streamsvd.cli.commands info {result} | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert done.stderr == ""
 

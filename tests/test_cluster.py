@@ -23,17 +23,16 @@ from streamsvd import (
     ResourceError,
     SourceError,
     SVDResult,
-    cli,
-    cluster,
     plan_svd,
     sparse_pca,
     sparse_svd,
-    tasks,
-    workers,
 )
-from streamsvd.gram import SumTree
-from streamsvd.plan import FAN_IN
-from streamsvd.sources import open_source
+from streamsvd.cli import commands
+from streamsvd.cluster import engine, tasks, waiting
+from streamsvd.data.zarr_sources import open_source
+from streamsvd.fitting import planning
+from streamsvd.passes.sum_tree import SumTree
+from streamsvd.sizes import FAN_IN
 
 N, SAMPLES, P, M = 30, 3000, 4, 120
 
@@ -115,14 +114,14 @@ def test_same_bits_from_disk(
     three: Client, store: Path, monkeypatch: pytest.MonkeyPatch, name: str, hold_rows: bool
 ) -> None:
     """Shares that do not fit into the memory of a worker are in its directory."""
-    planned, seen = cluster.make_plan, []
+    planned, seen = planning.make_plan, []
 
     def on_disk(**sizes: Any) -> Any:
         made = replace(planned(**sizes | {"place": "disk"}), hold_rows=hold_rows, chunk_width=700)
         seen.append(made)
         return made
 
-    monkeypatch.setattr(cluster, "make_plan", on_disk)
+    monkeypatch.setattr(planning, "make_plan", on_disk)
     options = {"n_transforms": M} | OPTIONS[name]
     made = sparse_svd(store, P, client=three, **options)
     assert not seen[0].in_memory
@@ -319,7 +318,7 @@ def test_progress_waits_for_tasks_whose_results_went_on(three: Client) -> None:
     total = three.submit(int, task, pure=False)
     tasks = [(task, 7)]
     del task
-    watching = threading.Thread(target=workers.watch, args=(three, tasks, told.append))
+    watching = threading.Thread(target=waiting.watch, args=(three, tasks, told.append))
     watching.start()
     time.sleep(0.5)
     assert told == []
@@ -389,16 +388,18 @@ def test_what_workers_cannot_do(three: Client, store: Path) -> None:
 def test_from_the_shell(three: Client, store: Path, tmp_path: Path) -> None:
     out, address = tmp_path / "r.zarr", three.scheduler.address
     words = f"fit {store} --components {P} --transforms 50 --out {out} --quiet --scheduler"
-    assert CliRunner().invoke(cli.main, [*words.split(), address]).exit_code == 0
+    assert CliRunner().invoke(commands.main, [*words.split(), address]).exit_code == 0
     made = SVDResult.load(out)
     assert differences(made, sparse_svd(store, P, n_transforms=50), path_only=True) == []
     scores = f"transform {out} {store} --out {tmp_path / 's.zarr'} --quiet --scheduler"
-    assert CliRunner().invoke(cli.main, [*scores.split(), address]).exit_code == 0
+    assert CliRunner().invoke(commands.main, [*scores.split(), address]).exit_code == 0
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "s.zarr")[:], made.transform(store))
-    shown = CliRunner().invoke(cli.main, f"accuracy {out} {store} --scheduler {address}".split())
+    shown = CliRunner().invoke(
+        commands.main, f"accuracy {out} {store} --scheduler {address}".split()
+    )
     assert "captured variance" in shown.output
     words = words.replace("r.zarr", "other.zarr")
-    failed = CliRunner().invoke(cli.main, [*words.split(), "tcp://127.0.0.1:1"])
+    failed = CliRunner().invoke(commands.main, [*words.split(), "tcp://127.0.0.1:1"])
     assert failed.exit_code != 0
     assert "no Dask scheduler answers at tcp://127.0.0.1:1" in failed.output
 
@@ -406,7 +407,7 @@ def test_from_the_shell(three: Client, store: Path, tmp_path: Path) -> None:
 def test_plan_of_a_share(three: Client, store: Path) -> None:
     plan = plan_svd(store, P, client=three)
     assert plan.in_memory
-    shares = np.diff(cluster.share_bounds(open_source(store, 1), 3))
+    shares = np.diff(engine.share_bounds(open_source(store, 1), 3))
     assert plan.chunk_width == shares.max() < SAMPLES // 2
 
 
@@ -421,14 +422,14 @@ def test_no_workers(store: Path) -> None:
 
 def test_all_workers_lost(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error in the end, never a hang."""
-    monkeypatch.setattr(workers, "LOST_SECONDS", 1.0)
+    monkeypatch.setattr(waiting, "LOST_SECONDS", 1.0)
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as made,
         Client(made) as client,
     ):
 
         def close(stage: str, done: int, total: int) -> None:
-            if stage == "transforms" and done >= 20 and workers.workers_of(client):
+            if stage == "transforms" and done >= 20 and waiting.workers_of(client):
                 made.sync(made.workers[0].close)
 
         with pytest.raises(ResourceError, match="all workers of the cluster are gone"):
@@ -440,14 +441,14 @@ def test_columns_that_kill_their_workers(
     fresh: Client, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error in the end: not one worker after the other for ever."""
-    monkeypatch.setattr(cluster, "MOST_LOSSES", 2)
-    kept = cluster.Columns
+    monkeypatch.setattr(engine, "MOST_LOSSES", 2)
+    kept = engine.Columns
 
     class Deadly(kept):  # type: ignore[misc,valid-type]
         def read(self, shift: Any) -> Any:
             os.kill(os.getpid(), 9)
 
-    monkeypatch.setattr(cluster, "Columns", Deadly)
+    monkeypatch.setattr(engine, "Columns", Deadly)
     with pytest.raises(ResourceError, match=r"the worker with samples \d+ to \d+ was lost 2 times"):
         sparse_svd(store, P, client=fresh)
 
@@ -455,14 +456,14 @@ def test_columns_that_kill_their_workers(
 def test_errors_of_a_worker_are_not_its_death(
     three: Client, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "NOTICE_SECONDS", 0.3)
-    kept = cluster.Columns
+    monkeypatch.setattr(waiting, "NOTICE_SECONDS", 0.3)
+    kept = engine.Columns
 
     class Full(kept):  # type: ignore[misc,valid-type]
         def read(self, shift: Any) -> Any:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cluster, "Columns", Full)
+    monkeypatch.setattr(engine, "Columns", Full)
     with pytest.raises(OSError, match="No space left"):
         sparse_svd(store, P, client=three)
 

@@ -1,4 +1,4 @@
-"""`streamsvd.convert`: every format round trip, what is refused, and how much memory it takes."""
+"""`streamsvd convert`: every format round trip, what is refused, and how much memory it takes."""
 
 import gzip
 import os
@@ -16,9 +16,9 @@ from scipy import io as scipy_io
 from scipy import sparse
 
 from streamsvd import OptionError, SourceError, sparse_svd
-from streamsvd import convert as module
-from streamsvd.convert import convert
-from streamsvd.store import missing_chunk_keys
+from streamsvd.cli import convert as module
+from streamsvd.cli.convert import convert
+from streamsvd.storage.chunks import missing_chunk_keys
 
 DTYPES = [
     "bool",
@@ -503,7 +503,7 @@ def test_files_larger_than_memory(large, tmp_path):
     whole = limited("-c", load, large)
     assert whole.returncode != 0  # the limit is one
     assert "MemoryError" in whole.stderr or "Unable to allocate" in whole.stderr
-    run = limited("-m", "streamsvd.cli", "convert", large, tmp_path / "x.zarr", "--quiet")
+    run = limited("-m", "streamsvd.cli.commands", "convert", large, tmp_path / "x.zarr", "--quiet")
     assert (run.returncode, run.stderr) == (0, "")
     array = zarr.open_array(tmp_path / "x.zarr", mode="r")
     assert (array.shape, array.dtype) == (SHAPE, np.float32)

@@ -19,7 +19,7 @@ import zarr
 from helpers import bits, blocks_of, differences, normal, write_zarr
 from zarr.storage import LocalStore
 
-import streamsvd.fit
+import streamsvd.fitting.run
 from streamsvd import ResourceError, SourceError, StreamSVDError, SVDResult, sparse_svd
 
 P = 4
@@ -64,7 +64,7 @@ def run(
 
     Says when it starts, and when it makes its first transform.
     """
-    streamsvd.fit.CHECKPOINT_SECONDS = kind.seconds
+    streamsvd.fitting.run.CHECKPOINT_SECONDS = kind.seconds
     told = set()
 
     def progress(stage: str, done: int, total: int) -> None:
@@ -254,13 +254,13 @@ def test_a_full_disk_in_a_workspace(
     with monkeypatch.context() as patch:
         if room is None:  # small files, written at the end: let the disk fill up before them
             name = {"state.json": "set_clean", "ingested.npz": "save_ingested"}[what]
-            write = getattr(streamsvd.checkpoint.Workspace, name)
+            write = getattr(streamsvd.fitting.workspace.Workspace, name)
 
             def when_full(*args: Any) -> None:
                 with no_file_larger_than(10):
                     write(*args)
 
-            patch.setattr(streamsvd.checkpoint.Workspace, name, when_full)
+            patch.setattr(streamsvd.fitting.workspace.Workspace, name, when_full)
             message = refused_for_space(fit)
         else:
             with no_file_larger_than(room):
@@ -363,7 +363,7 @@ def test_damaged_while_it_is_read(
     harm: Callable[[Path], None], compressors: str | None, tmp_path: Path, monkeypatch: Any
 ) -> None:
     """A chunk that is lost hours after the start must not read as zeros either."""
-    monkeypatch.setattr(streamsvd.plan, "STRIP_BYTES", 1)
+    monkeypatch.setattr(streamsvd.sizes, "STRIP_BYTES", 1)
     source = write_zarr(tmp_path / "x.zarr", normal(12, 400), (12, 32), compressors=compressors)
 
     def progress(stage: str, done: int, total: int) -> None:
@@ -416,10 +416,10 @@ def test_the_source_is_only_read(tmp_path: Path) -> None:
 def stopped(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A workspace at transform 40, with a log of several segments."""
     workspace = tmp_path / "workspace"
-    monkeypatch.setattr(streamsvd.fit, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(streamsvd.fitting.run, "CHECKPOINT_SECONDS", -1.0)
     with blocks_of(100, "disk"):
         sparse_svd(source, P, n_transforms=3, workspace=workspace)
-    monkeypatch.setattr(streamsvd.fit, "CHECKPOINT_SECONDS", 1000.0)
+    monkeypatch.setattr(streamsvd.fitting.run, "CHECKPOINT_SECONDS", 1000.0)
     with blocks_of(100, "disk"):
         sparse_svd(source, P, n_transforms=40, workspace=workspace, resume=True)
     assert len(os.listdir(workspace / "log")) == 4

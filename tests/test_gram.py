@@ -19,11 +19,14 @@ import zarr
 from helpers import normal, write_zarr
 from threadpoolctl import threadpool_limits
 
-from streamsvd import OptionError, ResourceError, SourceError, gram, plan, sparse_pca, sparse_svd
-from streamsvd.gram import gram_matrix
+from streamsvd import OptionError, ResourceError, SourceError, sizes, sparse_pca, sparse_svd
+from streamsvd.data.source import Source
+from streamsvd.data.zarr_sources import open_source
 from streamsvd.options import AXES, Options
-from streamsvd.plan import FIXED_BYTES, STRIP_BYTES, block_samples, gram_sums, make_gram_plan
-from streamsvd.sources import Source, open_source
+from streamsvd.passes import gram
+from streamsvd.passes.gram import gram_matrix
+from streamsvd.plan import FIXED_BYTES, make_gram_plan
+from streamsvd.sizes import STRIP_BYTES, block_samples, gram_sums
 
 TWO_PASSES = ("features", "samples")
 COMBINATIONS = [pair for pair in product(AXES, AXES) if pair != TWO_PASSES]
@@ -38,7 +41,7 @@ def of(x: Any, center: str | None = None, normalize: str | None = None, **option
 def small_blocks(n_features: int, samples: int = 64, panel: int = 7) -> Iterator[None]:
     """Few samples in a block and few rows in a panel, so that small data has many of both."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "BLOCK_BYTES", 8 * n_features * samples)
+        patch.setattr(sizes, "BLOCK_BYTES", 8 * n_features * samples)
         patch.setattr(gram, "tile_rows", lambda n: panel)
         yield
 

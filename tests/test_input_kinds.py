@@ -24,6 +24,7 @@ from streamsvd import (
     StreamSVDError,
     SVDResult,
     plan,
+    sizes,
     sparse_pca,
     sparse_svd,
 )
@@ -83,7 +84,7 @@ def _serial_dask() -> Iterator[None]:
 @pytest.fixture
 def short_strips(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sources are read a few samples at a time."""
-    monkeypatch.setattr(plan, "STRIP_BYTES", 8 * N * 7)
+    monkeypatch.setattr(sizes, "STRIP_BYTES", 8 * N * 7)
 
 
 # ------------------------------------------------------------------------- the same numbers
@@ -281,7 +282,7 @@ def test_dask_is_computed_once_and_in_strips() -> None:
 
     array = da.from_array(X, chunks=(N, 10)).map_blocks(block, dtype=X.dtype, meta=np.empty((0, 0)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "STRIP_BYTES", 8 * N * 20)
+        patch.setattr(sizes, "STRIP_BYTES", 8 * N * 20)
         sparse_pca(array, 2, max_fill=0.5)
     assert sorted(seen) == list(range(11))
 
@@ -539,7 +540,7 @@ def test_out_of_core(make: Make, tmp_path: Path, temporary: Path) -> None:
         return real(**(sizes | {"memory_limit": least}))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamsvd.fit.make_plan", tight)
+        patch.setattr("streamsvd.fitting.planning.make_plan", tight)
         made = sparse_svd(source, 3, n_transforms=30, sample_axis=axis)
     assert differences(made, sparse_svd(X, 3, n_transforms=30)) == []
     assert list(temporary.iterdir()) == []

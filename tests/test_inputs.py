@@ -18,9 +18,9 @@ from test_sparse_pca import changed
 from zarr.storage import ZipStore
 
 from streamsvd import OptionError, SourceError, SVDResult, sparse_pca, sparse_svd
-from streamsvd.frames import Ask
-from streamsvd.ingest import StripReader
-from streamsvd.inputs import open_data
+from streamsvd.data.kinds import open_data
+from streamsvd.options import Ask
+from streamsvd.passes.strips import StripReader
 
 pytestmark = [
     pytest.mark.usefixtures("narrow_strips"),

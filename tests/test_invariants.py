@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 from streamsvd import SVDResult, sparse_svd
-from streamsvd.transforms import TransformLog
+from streamsvd.algorithm.log import TransformLog
 
 SELECTIONS = ("nuclear", "gain", "kogbetliantz", "random")
 KINDS = ("normal", "ties", "rank one", "duplicates", "rows of zeros", "zeros", "constant")

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvd import kernels, scores, sweeps, transforms
-from streamsvd.ingest import Moments, add_up
-from streamsvd.partition import Partition
+from streamsvd.algorithm.log import TransformLog
+from streamsvd.kernels import moments, products, rotations, scores, supports
+from streamsvd.matrix.partition import Partition
+from streamsvd.passes.moments import Moments, add_up
 
 JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
 EXAMPLES = 500 if JIT else 40
@@ -66,7 +67,7 @@ SCALES = [1.0, 1e-6, 1e6, 1e140, 1e-140, 1e-150, 1e-155, 3e-160, 1e-162, 1e-170,
 
 def svd_2x2(M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     left, right = np.empty((2, 2)), np.empty((2, 2))
-    kernels.svd_2x2(*(float(x) for x in M.ravel()), left, right)
+    rotations.svd_2x2(*(float(x) for x in M.ravel()), left, right)
     return left, right
 
 
@@ -115,7 +116,7 @@ def test_svd_2x2_leaves_nothing_of_a_diagonal_block_to_rounding() -> None:
 def test_eigen_2x2(block: tuple[int, int, int], scale: float) -> None:
     a, b, d = (x * scale for x in block)
     g, h = np.empty((2, 2)), np.empty((2, 2))
-    kernels.eigen_2x2(a, b, d, g, h)
+    rotations.eigen_2x2(a, b, d, g, h)
     np.testing.assert_array_equal(g, h)
     assert np.max(np.abs(g.T @ g - np.eye(2))) <= 4 * EPS
     M = np.array([[block[0], block[1]], [block[1], block[2]]], dtype=float)
@@ -139,7 +140,7 @@ def test_rotation_to_first_at_any_scale(pair: tuple[float, float], scale: float)
 
 def check_rotation(a: float, b: float) -> None:
     Q = np.empty((2, 2))
-    kernels.rotation_to_first(a, b, Q)
+    rotations.rotation_to_first(a, b, Q)
     assert np.max(np.abs(Q.T @ Q - np.eye(2))) <= 4 * EPS
     assert np.linalg.det(Q) > 0
     norm = math.hypot(a, b)
@@ -158,9 +159,9 @@ def test_long_products_stay_orthonormal() -> None:
     count = 20_000 if JIT else 2000
     for k, M in enumerate(random.standard_normal((count, 2, 2))):
         if k % 2:
-            kernels.rotation_to_first(M[0, 0], M[0, 1], factor)
+            rotations.rotation_to_first(M[0, 0], M[0, 1], factor)
         else:
-            kernels.svd_2x2(*M.ravel(), np.empty((2, 2)), factor)
+            rotations.svd_2x2(*M.ravel(), np.empty((2, 2)), factor)
         product = product @ factor
     assert np.max(np.abs(product.T @ product - np.eye(2))) < 1e-13
 
@@ -334,7 +335,7 @@ def numbers(kind: str, random: np.random.Generator, shape: tuple[int, int], dtyp
     return random.standard_normal(shape).astype(dtype)
 
 
-TILE = kernels.TILE
+TILE = rotations.TILE
 
 
 @pytest.mark.parametrize("kind", ["ties", "near ties", "normal"])
@@ -450,7 +451,7 @@ def cuts(random: np.random.Generator, N: int) -> list[int]:
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("N", [1, 7, 8, 9, 1000, 2 * sweeps.FLUSH + 13])
+@pytest.mark.parametrize("N", [1, 7, 8, 9, 1000, 2 * moments.FLUSH + 13])
 def test_moments_have_the_same_bits_for_any_cuts(N: int, dtype: type) -> None:
     random = np.random.default_rng(N)
     X = (random.standard_normal((2, N)) * 10 ** random.uniform(-5, 5, (2, 1))).astype(dtype)
@@ -484,8 +485,8 @@ def test_moments_are_accurate(offset: float) -> None:
 @pytest.mark.parametrize(
     ("kernel", "options"),
     [
-        (sweeps.center_samples, ("samples", None)),
-        (sweeps.normalize_samples, (None, "samples")),
+        (moments.center_samples, ("samples", None)),
+        (moments.normalize_samples, (None, "samples")),
     ],
 )
 @pytest.mark.parametrize(("dtype", "atol"), [(np.float64, 1e-15), (np.float32, 1e-6)])
@@ -506,7 +507,7 @@ def test_samples_are_centred_and_normalized(kernel, options, dtype: type, atol: 
 EXACT_ZEROS = [np.eye(2), np.array([[0.0, 1.0], [1.0, 0.0]]), np.diag([1.0, -1.0])]
 
 
-def random_log(n: int, N: int, p: int, m: int, seed: int) -> transforms.TransformLog:
+def random_log(n: int, N: int, p: int, m: int, seed: int) -> TransformLog:
     """A log of random pairs; of the factors a third has exact zeros."""
     random = np.random.default_rng(seed)
     pairs, sides = np.zeros((m, 2), dtype=np.int64), np.zeros((2, m, 2, 2))
@@ -523,12 +524,12 @@ def random_log(n: int, N: int, p: int, m: int, seed: int) -> transforms.Transfor
                 angle = random.uniform(0.1, 1.4)
                 c, s = math.cos(angle), math.sin(angle)
                 factors[k] = [[c, -s], [s, c]]
-    log = transforms.TransformLog(p, n, N)
+    log = TransformLog(p, n, N)
     log.extend(pairs, *sides, np.zeros((m, 2)))
     return log
 
 
-def product_and_supports(log: transforms.TransformLog, side: str) -> tuple:
+def product_and_supports(log: TransformLog, side: str) -> tuple:
     """First p columns of the product, and of their supports after each transform, with sets."""
     size = log.n_features if side == "left" else log.n_samples
     p = log.n_components
@@ -559,7 +560,7 @@ def product_and_supports(log: transforms.TransformLog, side: str) -> tuple:
 )
 def test_log_gives_products_and_supports(monkeypatch, n: int, N: int, p: int, m: int) -> None:
     """Slices of 64 features and words of 64 components are both passed by some case."""
-    monkeypatch.setattr(transforms, "SLICE", 64)
+    monkeypatch.setattr("streamsvd.algorithm.log.SLICE", 64)
     log = random_log(n, N, p, m, seed=n + N)
     with np.errstate(over="ignore"):  # without the JIT, NumPy sees the overflow of `popcount`
         counts = log.n_nonzeros(m)
@@ -580,7 +581,7 @@ def test_log_gives_products_and_supports(monkeypatch, n: int, N: int, p: int, m:
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=5))
 def test_popcount(words: list[int]) -> None:
     with np.errstate(over="ignore"):
-        found = sweeps.popcount(np.array(words, dtype=np.uint64))
+        found = supports.popcount(np.array(words, dtype=np.uint64))
     assert found == sum(word.bit_count() for word in words)
 
 
@@ -595,7 +596,7 @@ def test_trace_path_is_the_sum_of_the_diagonal() -> None:
             now[j] = d
         expected.append(now.sum())
     out = np.empty(4)
-    sweeps.trace_path(diag, pairs, values, out)
+    products.trace_path(diag, pairs, values, out)
     np.testing.assert_allclose(out, expected, rtol=1e-15)
     np.testing.assert_array_equal(diag, now)
 

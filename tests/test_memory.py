@@ -43,9 +43,9 @@ def watch():
 import numpy as np
 from test_memory import digest
 from streamsvd import sparse_svd
-from streamsvd.fit import plan_fit
+from streamsvd.fitting.planning import plan_fit
 from streamsvd.options import Options
-from streamsvd.sources import open_source
+from streamsvd.data.zarr_sources import open_source
 
 path, options = json.loads(sys.argv[1])
 X = np.load(path) if path.endswith(".npy") else path

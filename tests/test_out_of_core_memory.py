@@ -21,8 +21,8 @@ import zarr
 from zarr.codecs import ZstdCodec
 
 import streamsvd
+from streamsvd.algorithm.log import TransformLog
 from streamsvd.plan import make_plan
-from streamsvd.transforms import TransformLog
 
 pytestmark = [
     pytest.mark.slow,
@@ -38,9 +38,9 @@ RUN = """
 import json, resource, sys
 from pathlib import Path
 from streamsvd import sparse_svd
-from streamsvd.fit import plan_fit
+from streamsvd.fitting.planning import plan_fit
 from streamsvd.options import Options
-from streamsvd.sources import open_source
+from streamsvd.data.zarr_sources import open_source
 
 def status(field):
     lines = Path("/proc/self/status").read_text().splitlines()

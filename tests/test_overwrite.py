@@ -17,7 +17,7 @@ from helpers import differences, normal, write_zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 from zarr.storage import LocalStore, MemoryStore
 
-import streamsvd.fit
+import streamsvd.fitting.run
 import streamsvd.progress
 from streamsvd import OptionError, SourceError, StreamSVDError, SVDResult, sparse_svd
 
@@ -339,7 +339,7 @@ def wide(path: Path) -> Path:
 
 def overwrite_slowly(path: Path, strips: bool = False) -> None:
     if strips:
-        streamsvd.plan.STRIP_BYTES = 1
+        streamsvd.sizes.STRIP_BYTES = 1
     told = set()
 
     def progress(stage: str, done: int, total: int) -> None:
@@ -404,13 +404,13 @@ def test_the_mark_comes_before_the_first_write(
 ) -> None:
     path = write_zarr(tmp_path / "x.zarr", X, (10, 7))
     seen = []
-    rewrite = streamsvd.fit.ingest
+    rewrite = streamsvd.fitting.run.ingest
 
     def look_first(*args: Any, **options: Any) -> Any:
         seen.append((mark(path), np.array_equal(zarr.open_array(path, mode="r")[:], X)))
         return rewrite(*args, **options)
 
-    monkeypatch.setattr(streamsvd.fit, "ingest", look_first)
+    monkeypatch.setattr(streamsvd.fitting.run, "ingest", look_first)
     sparse_svd(path, P, n_transforms=M, overwrite_x=True, center="samples")
     assert seen == [("its content is being rewritten by sparse_svd(overwrite_x=True)", True)]
 

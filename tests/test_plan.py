@@ -14,9 +14,10 @@ from dask.utils import format_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvd import OptionError, ResourceError, plan, system
+from streamsvd import OptionError, ResourceError, sizes, system
 from streamsvd.options import parse_size
-from streamsvd.plan import chunk_width, make_plan, strip_width
+from streamsvd.plan import make_plan
+from streamsvd.sizes import chunk_width, strip_width
 from streamsvd.system import check_free_disk, free_memory
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -240,7 +241,7 @@ def test_no_more_chunks_than_said(n: int, N: int) -> None:
     """Every mapped file costs a descriptor, and there are 1024, or 256 on macOS."""
     width = chunk_width(n, N, 8)
     assert width % 1024 == 0
-    assert plan.MOST_CHUNKS / 2 < -(-N // width) <= plan.MOST_CHUNKS
+    assert sizes.MOST_CHUNKS / 2 < -(-N // width) <= sizes.MOST_CHUNKS
 
 
 STRIPS = [

@@ -14,8 +14,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from streamsvd import OptionError, ResourceError, SVDResult, plot, sparse_pca, sparse_svd
-from streamsvd.plot import CATEGORIES, MARKERS, MOST_CLASSES
+from streamsvd import OptionError, ResourceError, SVDResult, sparse_pca, sparse_svd
+from streamsvd.result import loadings
+from streamsvd.result.loadings import CATEGORIES, MARKERS, MOST_CLASSES
 
 N, N_SAMPLES, P = 24, 300, 4
 X = normal(N, N_SAMPLES) * np.linspace(1, 3, N)[:, None] + normal(N, 1)
@@ -69,7 +70,7 @@ def test_images_are_the_components(reduced: SVDResult) -> None:
         assert count in ax.get_title()
     assert f"{reduced.fill:.2%} nonzeros" in figure.get_suptitle()
     assert f"{reduced.explained_variance_ratio.sum():.1%}" in figure.get_suptitle()
-    grey = np.round(255 * np.array(to_rgb(plot.ZERO)))
+    grey = np.round(255 * np.array(to_rgb(loadings.ZERO)))
     assert np.all(pixels(figure) == grey, axis=2).mean() > 0.1
 
 
@@ -86,7 +87,7 @@ def test_heat_map_is_the_components(in_place: SVDResult) -> None:
 
 
 def test_features_that_share_a_column_show_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plot, "MOST_COLUMNS", 10)
+    monkeypatch.setattr(loadings, "MOST_COLUMNS", 10)
     made = sparse_svd(X, P, n_transforms=100, center="features")
     shown = made.plot().axes[0].images[0].get_array().filled(0)
     assert shown.shape == (P, 8)  # three share a column
@@ -97,7 +98,7 @@ def test_features_that_share_a_column_show_the_largest(monkeypatch: pytest.Monke
 
 
 def test_more_images_than_fit_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plot, "MOST_IMAGES", 3)
+    monkeypatch.setattr(loadings, "MOST_IMAGES", 3)
     figure = sparse_svd(X, P, n_transforms=5).plot(image_shape=(4, 6))
     assert len(figure.axes) == 4  # one is the scale
     assert "the first 3 are shown" in figure.get_suptitle()
@@ -191,7 +192,7 @@ def points(ax: Axes) -> np.ndarray:
 def test_scores(
     reduced: SVDResult, most: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(plot, "MOST_POINTS", most)
+    monkeypatch.setattr(loadings, "MOST_POINTS", most)
     store = write_zarr(tmp_path / "x.zarr", X, (N, 13))
     step = -(-N_SAMPLES // most)
     expected = reduced.transform(X)[[2, 0], ::step].T
@@ -233,7 +234,7 @@ def test_samples_as_rows() -> None:
 # ------------------------------------------------------------------------------------- errors
 
 
-@pytest.mark.parametrize("kind", plot.KINDS)
+@pytest.mark.parametrize("kind", loadings.KINDS)
 def test_each_kind_draws_whatever_the_result(
     kind: str, reduced: SVDResult, in_place: SVDResult, tmp_path: Path
 ) -> None:
@@ -286,7 +287,7 @@ def test_unknown_variance_of_a_point_of_the_path(in_place: SVDResult) -> None:
 def test_no_room_for_the_gram_matrix(
     in_place: SVDResult, use: Callable[[SVDResult], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamsvd.result.free_memory", lambda: 8 * N * N - 1)
+    monkeypatch.setattr("streamsvd.result.svd_result.free_memory", lambda: 8 * N * N - 1)
     with pytest.raises(
         ResourceError, match=r"24 features takes 4\.50 kiB of memory, and 4\.50 kiB"
     ):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from streamsvd.cli import main
+from streamsvd.cli.commands import main
 
 README = Path(__file__).parents[1] / "README.md"
 PYTHON = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.S)

@@ -13,9 +13,9 @@ from test_sparse_pca import changed, correlated
 from threadpoolctl import threadpool_limits
 
 from streamsvd import OptionError, SVDResult, sparse_pca, sparse_svd
-from streamsvd import pattern as pattern_module
-from streamsvd.pattern import Pattern
-from streamsvd.refine import refine_components, refine_rows, shrunk_pca
+from streamsvd.kernels.pattern import solve_multipliers
+from streamsvd.refinement.pattern import Pattern
+from streamsvd.refinement.refine import refine_components, refine_rows, shrunk_pca
 
 # ----------------------------------------------------------------------------- whatever comes
 
@@ -461,7 +461,7 @@ def normal_part(pattern: Pattern, values: np.ndarray, accuracy: float, seed: int
     ambient = np.random.default_rng(seed).standard_normal(len(values))
     inner = pattern.cross(values, ambient)
     moments = pattern.moments(values)
-    multipliers = pattern_module._multipliers(moments, inner + inner.T, accuracy)
+    multipliers = solve_multipliers(moments, inner + inner.T, accuracy)
     np.testing.assert_allclose(multipliers, multipliers.T, atol=1e-12 * np.abs(multipliers).max())
     tangent = ambient - pattern.combine(values, multipliers)
     if accuracy == 1e-4:

@@ -18,13 +18,13 @@ import pytest
 import zarr
 from helpers import PLACES, bits, blocks_of, differences, normal, write_zarr
 
-import streamsvd.fit
+import streamsvd.fitting.run
 import streamsvd.progress
 from streamsvd import OptionError, ResourceError, SVDResult, sparse_svd
-from streamsvd.checkpoint import Workspace
-from streamsvd.replay import replay
-from streamsvd.transforms import TransformLog
-from streamsvd.working import WorkingMatrix
+from streamsvd.algorithm.log import TransformLog
+from streamsvd.algorithm.replay import replay
+from streamsvd.fitting.workspace import Workspace
+from streamsvd.matrix.working import WorkingMatrix
 
 P, M = 3, 60
 SELECTIONS = ("nuclear", "gain", "kogbetliantz", "random")
@@ -575,14 +575,14 @@ def test_ctrl_c_at_the_end_is_not_lost(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the last transform all first rows are read once more, which may take its time."""
-    energies = streamsvd.fit.row_energies
+    energies = streamsvd.fitting.run.row_energies
 
     def interrupted(*args: Any) -> Any:
         signal.raise_signal(signal.SIGINT)
         return energies(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(streamsvd.fit, "row_energies", interrupted)
+        patch.setattr(streamsvd.fitting.run, "row_energies", interrupted)
         with pytest.raises(KeyboardInterrupt):
             sparse_svd(source, P, n_transforms=M, workspace=tmp_path / "workspace")
     made, took = go_on(source, tmp_path / "workspace", n_transforms=M)
@@ -596,24 +596,24 @@ def test_ctrl_c_before_the_first_move_costs_no_ingest(
     """Taking up a working store reads its first rows; nothing is written meanwhile."""
     workspace = tmp_path / "workspace"
     sparse_svd(source, P, n_transforms=20, workspace=workspace)
-    take_up = streamsvd.fit.make_coordinator
+    take_up = streamsvd.fitting.run.make_coordinator
 
     def interrupted(*args: Any) -> Any:
         signal.raise_signal(signal.SIGINT)
         return take_up(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(streamsvd.fit, "make_coordinator", interrupted)
+        patch.setattr(streamsvd.fitting.run, "make_coordinator", interrupted)
         with pytest.raises(KeyboardInterrupt):
             go_on(source, workspace, n_transforms=M)
-    start_up = streamsvd.coordinator.Coordinator.start_up
+    start_up = streamsvd.algorithm.coordinator.Coordinator.start_up
 
     def interrupted_later(self: Any, reports: Any) -> None:
         signal.raise_signal(signal.SIGINT)
         start_up(self, reports)
 
     with monkeypatch.context() as patch:
-        patch.setattr(streamsvd.coordinator.Coordinator, "start_up", interrupted_later)
+        patch.setattr(streamsvd.algorithm.coordinator.Coordinator, "start_up", interrupted_later)
         with pytest.raises(KeyboardInterrupt):
             go_on(source, workspace, n_transforms=M)
     made, took = go_on(source, workspace, n_transforms=M)
@@ -765,7 +765,7 @@ def test_cadence_of_checkpoints(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streamsvd.fit, "CHECKPOINT_SECONDS", seconds)
+    monkeypatch.setattr(streamsvd.fitting.run, "CHECKPOINT_SECONDS", seconds)
     workspace = tmp_path / "workspace"
     made = sparse_svd(source, P, n_transforms=M, workspace=workspace)
     assert len(os.listdir(workspace / "log")) == segments
@@ -779,7 +779,7 @@ def test_cadence_of_checkpoints(
 def test_each_checkpoint_saves_what_is_new(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streamsvd.fit, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(streamsvd.fitting.run, "CHECKPOINT_SECONDS", 0.0)
     workspace = tmp_path / "workspace"
     made = sparse_svd(source, P, n_transforms=M, workspace=workspace)
     first = 0
@@ -797,7 +797,7 @@ def test_the_log_counts_as_far_as_it_goes(
     kept: int, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Segments that a crash kept from the disk: the work of a few seconds is done again."""
-    monkeypatch.setattr(streamsvd.fit, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(streamsvd.fitting.run, "CHECKPOINT_SECONDS", -1.0)
     workspace = tmp_path / "workspace"
     made = sparse_svd(source, P, n_transforms=M, workspace=workspace)
     segments = sorted((workspace / "log").iterdir())

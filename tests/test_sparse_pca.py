@@ -12,7 +12,8 @@ from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_limits
 
 import streamsvd
-from streamsvd import OptionError, SourceError, SVDResult, fit, sparse_pca, sparse_svd
+from streamsvd import OptionError, SourceError, SVDResult, sparse_pca, sparse_svd
+from streamsvd.fitting import run
 
 N, SAMPLES, P = 30, 400, 4
 
@@ -487,7 +488,7 @@ def test_explains_as_much_as_was_measured(
     name: str, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = load(shared, name)
-    original, kept = fit.gram_matrix, []
+    original, kept = run.gram_matrix, []
 
     def once(*args: Any, **options: Any) -> Any:
         """Of all runs, the one pass."""
@@ -495,7 +496,7 @@ def test_explains_as_much_as_was_measured(
             kept.append(original(*args, **options))
         return kept[0]
 
-    monkeypatch.setattr(fit, "gram_matrix", once)
+    monkeypatch.setattr(run, "gram_matrix", once)
     best = None
     for fill in FILLS:
         options: dict[str, Any] = {"center": "samples", "normalize": "samples", "sample_axis": 0}

@@ -14,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_sparse_pca import changed
 
-from streamsvd import OptionError, SVDResult, fit, sparse_svd, supports
-from streamsvd.supports import Supports
-from streamsvd.transforms import TransformLog
+from streamsvd import OptionError, SVDResult, sparse_svd
+from streamsvd.algorithm.log import TransformLog
+from streamsvd.algorithm.supports import Supports
+from streamsvd.fitting import run
+from streamsvd.kernels import supports
 
 # ------------------------------------------------------------------------- against Python sets
 
@@ -340,10 +342,10 @@ def test_exact_exchanges_give_nonzeros_back(
     A = blocks_without_correlation(seed) + np.diag(np.arange(12) * 1e-3)
 
     def given_matrix(source: Any, *args: Any, **options: Any) -> Any:
-        preprocessing = fit.Preprocessing(None, None, np.zeros(12), np.ones(12))
+        preprocessing = run.Preprocessing(None, None, np.zeros(12), np.ones(12))
         return A.copy(), preprocessing
 
-    monkeypatch.setattr(fit, "gram_matrix", given_matrix)
+    monkeypatch.setattr(run, "gram_matrix", given_matrix)
     for budget, p in itertools.product([5, 8, 30], [2, 4]):
         options: dict[str, Any] = {"fill_penalty": alpha, "max_nonzeros": budget}
         result = sparse_svd(np.eye(12), p, reduction="gram", n_transforms=12, **options)
@@ -363,7 +365,7 @@ def test_exact_exchanges_give_nonzeros_back(
 def test_order_of_the_pivot(p: int, seed: int) -> None:
     """A permutation; the rows of largest energy first, descending, ties to the lowest feature."""
     energies = np.random.default_rng(seed).integers(0, 6, 8).astype(float)
-    order = fit.pivot_order(energies, p)
+    order = run.pivot_order(energies, p)
     assert sorted(order.tolist()) == list(range(8))
     best = sorted(range(8), key=lambda feature: (-energies[feature], feature))
     assert order[:p].tolist() == best[:p]

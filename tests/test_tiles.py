@@ -10,9 +10,10 @@ from helpers import normal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvd import blocklog, scores, tiles
-from streamsvd.blocks import block_factors
-from streamsvd.partition import Partition
+from streamsvd.algorithm.block_steps import block_factors
+from streamsvd.kernels import scores, supports
+from streamsvd.matrix import tiled
+from streamsvd.matrix.partition import Partition
 
 CODES = {"nuclear": scores.NUCLEAR, "gain": scores.GAIN, "kogbetliantz": scores.KOGBETLIANTZ}
 SHAPES = [(6, 20, 2), (20, 6, 3), (7, 7, 7), (1, 9, 1), (9, 1, 1), (5, 12, 5)]
@@ -21,7 +22,7 @@ SHAPES = [(6, 20, 2), (20, 6, 3), (7, 7, 7), (1, 9, 1), (9, 1, 1), (5, 12, 5)]
 @pytest.fixture(params=[3, 8])
 def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Narrow tiles, so that small data has many."""
-    monkeypatch.setattr(tiles, "WIDTH", request.param)
+    monkeypatch.setattr(tiled, "WIDTH", request.param)
     return request.param
 
 
@@ -84,7 +85,7 @@ def test_top_columns(values: list[int], count: int) -> None:
     scores = np.array(values, dtype=float)
     scores[scores == -3] = -np.inf
     expected = np.argsort(-scores, kind="stable")[:count]
-    np.testing.assert_array_equal(tiles.top_columns(scores, count), expected)
+    np.testing.assert_array_equal(tiled.top_columns(scores, count), expected)
 
 
 # ------------------------------------------------------------------------------------ products
@@ -118,8 +119,8 @@ def test_a_step_on_partitions(width: int, n: int, N: int, p: int, dtype: str) ->
         silent = held.apply_block(-1, rows, g, indices, columns, left, diag)
         assert [len(part) for part in silent] == [0, 0]
     panel = X[:, ::2].copy()
-    whole = tiles.TiledColumns([X], [X], 0, N)
-    tiles.RowProduct(rows, g, whole).on_panel(panel, np.arange(0, N, 2))
+    whole = tiled.TiledColumns([X], [X], 0, N)
+    tiled.RowProduct(rows, g, whole).on_panel(panel, np.arange(0, N, 2))
     untouched = np.setdiff1d(np.arange(0, N, 2), indices)
     assert np.array_equal(panel[:, untouched // 2], found[:, untouched])
     assert all(hi - lo <= width for lo, hi, _ in whole.tiles())
@@ -127,7 +128,7 @@ def test_a_step_on_partitions(width: int, n: int, N: int, p: int, dtype: str) ->
 
 def test_tiles_are_counted_from_the_first_column_of_all(width: int) -> None:
     X = normal(2, 10)
-    held = list(tiles.TiledColumns([X], [X], 5, 15).tiles())
+    held = list(tiled.TiledColumns([X], [X], 5, 15).tiles())
     assert held[0][0] == 5
     assert held[-1][1] == 15
     assert all(lo == stop for (lo, _, _), (_, stop, _) in zip(held[1:], held, strict=False))
@@ -189,7 +190,7 @@ def test_mix_supports(size: int, seed: int) -> None:
             bits[row, k // 64] |= np.uint64(1) << np.uint64(k % 64)
     rows = np.sort(random.choice(size, 3, replace=False))
     factor = random.standard_normal((3, 3)) * (random.random((3, 3)) < 0.6)
-    blocklog.mix_supports(bits, rows, factor)
+    supports.mix_supports(bits, rows, factor)
     before = [sets[r] for r in rows.tolist()]
     for b, r in enumerate(rows.tolist()):
         sets[r] = set().union(*(before[a] for a in range(3) if factor[a, b]))

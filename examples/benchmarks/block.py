@@ -23,11 +23,11 @@ sys.path[:0] = [str(HERE.parent)]
 
 from datasets import Matrix, center_columns, load  # noqa: E402
 
-from streamsvd.assembly import make_block_coordinator, make_partitions  # noqa: E402
-from streamsvd.blocklog import BlockLog  # noqa: E402
-from streamsvd.blocks import block_algorithm  # noqa: E402
-from streamsvd.executor import SerialExecutor  # noqa: E402
-from streamsvd.working import WorkingMatrix  # noqa: E402
+from streamsvd.algorithm.block_log import BlockLog  # noqa: E402
+from streamsvd.algorithm.block_steps import block_algorithm, make_block_coordinator  # noqa: E402
+from streamsvd.algorithm.seam import SerialExecutor  # noqa: E402
+from streamsvd.matrix.partition import make_partitions  # noqa: E402
+from streamsvd.matrix.working import WorkingMatrix  # noqa: E402
 
 SIZES = {"usps": 40, "mnist": 100}
 

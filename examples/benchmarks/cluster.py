@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from datasets import center_columns, load
 
 from streamsvd import sparse_svd
-from streamsvd.partition import Partition
+from streamsvd.matrix.partition import Partition
 from streamsvd.system import n_cpus
 
 

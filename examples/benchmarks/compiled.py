@@ -7,9 +7,9 @@ steps. Only for benchmarks.
 import numpy as np
 from numba import njit
 
-from streamsvd import kernels
-from streamsvd.kernels import Array
-from streamsvd.scores import best_pairs, update_scores
+from streamsvd.arrays import Array
+from streamsvd.kernels import rotations
+from streamsvd.kernels.scores import best_pairs, update_scores
 
 
 @njit(error_model="numpy")  # type: ignore[untyped-decorator]
@@ -32,9 +32,9 @@ def compiled_loop(
     stale = np.empty(p, np.int64)
     none, weights = np.empty((0, 0), np.int64), np.empty(0)
     pair, tail = np.empty((1, 2), np.int64), np.empty(1)
-    kernels.find_peaks(top, n, n_samples, peaks, 0)
+    rotations.find_peaks(top, n, n_samples, peaks, 0)
     for i in range(p):
-        kernels.look_up(top, i, 0, n, n_samples, peaks, 0, value[0], where[0])
+        rotations.look_up(top, i, 0, n, n_samples, peaks, 0, value[0], where[0])
     pair[0] = -1
     values = np.empty((1, 2))
     update_scores(0, head, left, diag, scores, head_best, pair, none, weights, 0, values)
@@ -45,18 +45,20 @@ def compiled_loop(
         pairs[step, 0], pairs[step, 1] = i, j
         part = slice(step, step + 1)
         factors = left_log[part], right_log[part]
-        kernels.pair_factors(head, left, diag, pair, tail, n_samples, False, factors[0], factors[1])
+        rotations.pair_factors(
+            head, left, diag, pair, tail, n_samples, False, factors[0], factors[1]
+        )
         if j < n:
-            kernels.rotate_left(left, i, j, g)
-            kernels.rotate_rows(top, x, i, j, g, n, n_samples, peaks, 0)
-            kernels.look_up(top, i, 0, n, n_samples, peaks, 0, value[0], where[0])
+            rotations.rotate_left(left, i, j, g)
+            rotations.rotate_rows(top, x, i, j, g, n, n_samples, peaks, 0)
+            rotations.look_up(top, i, 0, n, n_samples, peaks, 0, value[0], where[0])
             head[i, p:] = x[i, p:n]
         if j < p:
-            kernels.rotate_pair(left[i], left[j], h)
-            kernels.look_up(top, j, 0, n, n_samples, peaks, 0, value[0], where[0])
+            rotations.rotate_pair(left[i], left[j], h)
+            rotations.look_up(top, j, 0, n, n_samples, peaks, 0, value[0], where[0])
             head[j, p:] = x[j, p:n]
         else:
-            kernels.rotate_column(
+            rotations.rotate_column(
                 top, x, j, 0, left[i], h, n, n_samples, peaks, 0, value[0], where[0], stale
             )
             if j < n:

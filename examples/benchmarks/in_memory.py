@@ -27,7 +27,7 @@ from compiled import compiled_loop  # noqa: E402
 from datasets import Matrix, center_columns, load  # noqa: E402
 
 from streamsvd import sparse_svd  # noqa: E402
-from streamsvd.kernels import TILE  # noqa: E402
+from streamsvd.kernels.rotations import TILE  # noqa: E402
 
 SIZES = {"usps": 40, "mnist": 100}
 

@@ -20,9 +20,9 @@ import zarr
 from dask.utils import format_bytes
 
 from streamsvd import sparse_svd
-from streamsvd.gram import gram_matrix
-from streamsvd.plan import block_samples
-from streamsvd.sources import open_source
+from streamsvd.data.zarr_sources import open_source
+from streamsvd.passes.gram import gram_matrix
+from streamsvd.sizes import block_samples
 from streamsvd.system import n_cpus
 
 

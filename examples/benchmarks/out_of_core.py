@@ -24,7 +24,7 @@ import zarr
 from dask.utils import format_bytes, parse_bytes
 
 from streamsvd import SVDResult, sparse_svd
-from streamsvd.partition import Partition
+from streamsvd.matrix.partition import Partition
 
 
 def make_store(path: Path, n: int, n_samples: int, chunk: int) -> None:

@@ -1,0 +1,165 @@
+"""The global best-score index: what is needed to pick the next pair, O(p (n + N)) numbers at most.
+
+Held here, for a working matrix `X` (n x N): ``left = X[:, :p]``, ``head = X[:p, :n]``, the
+diagonal, the head scores (p x n), and for each leading row the largest tail entry of each
+partition. A pick costs O(p), an update O(p + n): nothing rescans the ``p x N`` scores.
+"""
+
+import numpy as np
+
+from streamsvd.algorithm.seam import Leading
+from streamsvd.algorithm.supports import Supports
+from streamsvd.arrays import Array
+from streamsvd.kernels.rotations import pair_factors, rotate_leading
+from streamsvd.kernels.scores import SELECTION_CODES, best_pairs, drop_unfit, update_scores
+from streamsvd.matrix.partition import Report
+
+
+class Coordinator:
+    """State from which pairs are picked.
+
+    Parameters
+    ----------
+    left : (p, n) array
+        The columns ``X[:, :p]``, as rows.
+    head : (p, n) array
+        ``X[:p, :n]``; zero beyond `n_samples`.
+    diag : (n,) array
+        ``X[j, j]``; zero beyond `n_samples`.
+    n_samples : int
+        `N`.
+    selection : int
+        ``scores.NUCLEAR``, ``GAIN`` or ``KOGBETLIANTZ``.
+    supports : Supports, optional
+        Where fill counts: penalises and limits what pairs add.
+    symmetric : bool
+        `X` is symmetric positive semidefinite: both factors of a pair are the same.
+    """
+
+    def __init__(
+        self,
+        left: Array,
+        head: Array,
+        diag: Array,
+        n_samples: int,
+        selection: int,
+        supports: Supports | None = None,
+        symmetric: bool = False,
+    ) -> None:
+        self.left, self.head, self.diag = left, head, diag
+        self.n_components, self.n_features = head.shape
+        self.n_samples = n_samples
+        self.selection, self.symmetric = selection, symmetric
+        self._supports = supports
+        self._added = np.empty((0, 0), dtype=np.int64) if supports is None else supports.added
+        self._weights = np.empty(0) if supports is None else supports.weights
+        self._scores = np.full(head.shape, -np.inf)
+        self._head_best = np.full(self.n_components, -1, dtype=np.int64)
+        self._tail_value = np.zeros((0, self.n_components), dtype=head.dtype)
+        self._tail_where = np.zeros((0, self.n_components), dtype=np.int64)
+
+    def start_up(self, reports: list[Report]) -> None:
+        """Take the first reports, of all partitions, and build the scores."""
+        self._tail_value = np.array([report.tail_value for report in reports])
+        self._tail_where = np.array([report.tail_where for report in reports])
+        self._update_scores(np.full((1, 2), -1), np.empty((1, 2)))
+
+    def best(self, pairs: Array, values: Array, threshold: float = 0.0) -> int:
+        """Write the pairs with the largest scores to `pairs` (k, 2); how many there are.
+
+        Of each row's best pair those that share no index, best first, ties to the lowest i, then
+        the lowest j; at most `k`, and none where no score is above `threshold`. With them, to
+        `values` (k,), ``X[i, j]`` of a tail pair, 0 of a head pair.
+        """
+        room = 0
+        if self._supports is not None:
+            room = self._supports.room
+            drop_unfit(self._scores, self._added, self._head_best, room)
+        return best_pairs(
+            self.selection,
+            self.diag,
+            self._scores,
+            self._head_best,
+            self._tail_value,
+            self._tail_where,
+            self._added,
+            room,
+            threshold,
+            pairs,
+            values,
+        )
+
+    def factors(self, pairs: Array, tails: Array, g: Array, h: Array) -> None:
+        """Write the factors of the SVD of each pair's 2x2 block to `g` and `h` (k, 2, 2)."""
+        pair_factors(
+            self.head, self.left, self.diag, pairs, tails, self.n_samples, self.symmetric, g, h
+        )
+
+    def rotate(self, pairs: Array, g: Array, h: Array) -> Array:
+        """Apply the moves to the columns held here; returns the columns i, which travel with them.
+
+        (k, n): each as it is when its own move comes to the columns.
+        """
+        columns = np.empty((len(pairs), self.n_features), dtype=self.left.dtype)
+        rotate_leading(self.left, pairs, g, h, columns)
+        if self._supports is not None:
+            for k, (i, j) in enumerate(pairs.tolist()):
+                if j < self.n_features:
+                    self._supports.join(i, j, g[k])
+        return columns
+
+    def update(self, pairs: Array, reports: list[Report], values: Array) -> None:
+        """Take the partitions' reports of a batch of moves.
+
+        Writes the diagonal at i and j after each, 0 beyond the rows, to `values` (k, 2).
+        """
+        moves, p = pairs.tolist(), self.n_components
+        for k, report in enumerate(reports):
+            self._tail_value[k] = report.tail_value
+            self._tail_where[k] = report.tail_where
+            if report.head_rows is not None:
+                stop = report.start + report.head_rows.shape[1]
+                for r, row in enumerate(report.rows):
+                    self.head[row, report.start : stop] = report.head_rows[r]
+            if report.columns is not None:
+                for c, m in enumerate(report.held):
+                    self.left[moves[m][0]] = report.columns[c]
+            if report.head_columns is not None:
+                for c, j in enumerate(report.heads):
+                    self.head[:, j] = report.head_columns[c, :p]
+                    self.diag[j] = report.head_columns[c, j]
+        self._update_scores(pairs, values)
+
+    def _update_scores(self, pairs: Array, values: Array) -> None:
+        update_scores(
+            self.selection,
+            self.head,
+            self.left,
+            self.diag,
+            self._scores,
+            self._head_best,
+            pairs,
+            self._added,
+            self._weights,
+            0 if self._supports is None else self._supports.room,
+            values,
+        )
+
+
+def make_coordinator(
+    working: Leading,
+    n_components: int,
+    selection: str,
+    supports: Supports | None = None,
+    symmetric: bool = False,
+) -> Coordinator:
+    """The coordinator of a working matrix, with copies of what it holds."""
+    n, n_samples, p = working.n_features, working.n_samples, n_components
+    shared = min(n, n_samples)
+    head = np.zeros((p, n), dtype=working.dtype)
+    head[:, :shared] = working.rows(p, shared)
+    diag = np.zeros(n, dtype=working.dtype)
+    diag[:shared] = working.diagonal()
+    left = np.array(working.columns(p).T, order="C")
+    code = SELECTION_CODES[selection]
+    return Coordinator(left, head, diag, n_samples, code, supports, symmetric)

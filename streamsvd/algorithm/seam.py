@@ -1,0 +1,70 @@
+"""The seam between the algorithm and the columns: what it asks of them, wherever they are."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+import numpy as np
+
+from streamsvd.arrays import Array
+from streamsvd.matrix.partition import Partition
+
+
+class Executor(Protocol):
+    """Where the partitions live."""
+
+    def broadcast(self, method: str, *args: Any) -> list[Any]:
+        """Call `method` of every partition; the answers in the order of the columns."""
+
+    def close(self) -> None:
+        """Let go of threads or connections."""
+
+
+class SerialExecutor:
+    """Partitions in this process, one after the other: the default, and easy to step through."""
+
+    def __init__(self, partitions: Sequence[Partition]) -> None:
+        self.partitions = partitions
+
+    def broadcast(self, method: str, *args: Any) -> list[Any]:
+        """Call `method` of every partition; the answers in the order of the columns."""
+        return [getattr(partition, method)(*args) for partition in self.partitions]
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class ThreadExecutor:
+    """Partitions in this process, each on a thread: overlaps the page reads of mapped blocks."""
+
+    def __init__(self, partitions: Sequence[Partition]) -> None:
+        self.partitions = partitions
+        self._pool = ThreadPoolExecutor(len(partitions), thread_name_prefix="streamsvd")
+
+    def broadcast(self, method: str, *args: Any) -> list[Any]:
+        """Call `method` of every partition; the answers in the order of the columns."""
+        futures = [
+            self._pool.submit(getattr(partition, method), *args) for partition in self.partitions
+        ]
+        return [future.result() for future in futures]
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown()
+
+
+class Leading(Protocol):
+    """The part of a working matrix that the coordinator holds, wherever the rest is."""
+
+    n_features: int
+    n_samples: int
+    dtype: np.dtype[Any]
+
+    def rows(self, n_rows: int, stop: int) -> Array:
+        """The first rows, columns below `stop`."""
+
+    def columns(self, stop: int) -> Array:
+        """The columns below `stop`."""
+
+    def diagonal(self) -> Array:
+        """The diagonal."""

@@ -1,0 +1,515 @@
+"""The `streamsvd` command: the same functions and options as in Python, from a shell."""
+
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from streamsvd.errors import OptionError, StreamSVDError
+from streamsvd.version import __version__
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Commands(click.Group):
+    """Commands whose errors take one line; the exit code is 1, or 130 after Ctrl-C."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        notes = Notes()
+        logging.getLogger("streamsvd").addHandler(notes)
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            if not str(stop):  # else the note on how to go on has been shown
+                click.echo("Interrupted.", err=True)
+            ctx.exit(130)
+        except BrokenPipeError:  # click ends quietly
+            raise
+        except (StreamSVDError, OSError, MemoryError) as error:
+            message = " ".join(str(error).split()) or "out of memory"
+            raise click.ClickException(in_our_words(message)) from error
+        finally:
+            logging.getLogger("streamsvd").removeHandler(notes)
+
+
+class Notes(logging.Handler):
+    """Shows the warnings of the library."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show one."""
+        click.echo(in_our_words(record.getMessage()), err=True)
+
+
+def in_our_words(message: str) -> str:
+    """Options as they are called here: ``n_components=3`` becomes ``--components 3``."""
+    options = {
+        param.name: param
+        for command in main.commands.values()
+        for param in command.params
+        if isinstance(param, click.Option)
+    }
+
+    def translate(match: re.Match[str]) -> str:
+        name, equals, _, value = match.groups()
+        option = options.get(name)
+        if option is None or not (equals or "_" in name):
+            return match[0]
+        return option.opts[0] if option.is_flag or not value else f"{option.opts[0]} {value}"
+
+    return re.sub(r'(?<!\S)(\w+)(=("?)([\w.-]*)\3)?', translate, message)
+
+
+def option(
+    flags: str, text: str, metavar: str | None = None, values: list[str] | None = None, **more: Any
+) -> Callable[[F], F]:
+    """An option; `flags` may end in the name that it has in Python."""
+    if values is not None:
+        more["type"] = click.Choice(values)
+    return click.option(*flags.split(), help=text, metavar=metavar, **more)
+
+
+def sample_axis_option(text: str, default: str | None = None) -> Callable[[F], F]:
+    """``--sample-axis``, which gives an integer or None."""
+
+    def number(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+        return None if value is None else int(value)
+
+    return option("--sample-axis", text, values=["0", "1"], default=default, callback=number)
+
+
+axes, dtypes = ["features", "samples"], ["float32", "float64"]
+
+
+rows_or_columns = sample_axis_option(
+    "Axis of the samples: 0 for rows, 1 for columns. [default: 1; 0 for AnnData]"
+)
+
+
+dim_option = option(
+    "--sample-dim", "Dimension of the samples, in arrays that xarray wrote. [default: none]", "NAME"
+)
+
+
+layer_option = option("--layer", "Layer of an AnnData. [default: X]", "NAME")
+
+
+of_the_fit = sample_axis_option("Axis of the samples: 0 for rows. [default: that of the fit]")
+
+
+missing_chunks_option = option(
+    "--missing-chunks",
+    "Whether chunks that are not in the store are an error, or read as its fill value.",
+    values=["error", "fill"],
+    default="error",
+)
+
+
+scheduler_option = option(
+    "--scheduler",
+    "Run on the Dask cluster of this scheduler, whose workers see SOURCE. [default: here]",
+    "ADDRESS",
+)
+
+
+quiet_option = option(
+    "--quiet progress",
+    "No progress bar.",
+    is_flag=True,
+    callback=lambda _, __, value: False if value else None,
+)
+
+
+fit_options = [
+    option(
+        "--components n_components",
+        "How many; at most the shorter side.",
+        "P",
+        type=int,
+        required=True,
+    ),
+    option(
+        "--transforms n_transforms",
+        "Transforms to make. More fit better and leave fewer zeros. [default: 10 P log2(features); "
+        "with --reduction gram and a budget of nonzeros, until that is spent; 10 log2(features) "
+        "with --algorithm block]",
+        "M",
+        type=int,
+    ),
+    option(
+        "--algorithm",
+        "A pair of rows and columns a transform, or a block of 2 P: fewer steps, fewer zeros.",
+        values=["coordinate", "block"],
+        default="coordinate",
+    ),
+    option(
+        "--batch-size",
+        "Transforms to pick at a time, up to P: hides the latency of a cluster or a disk.",
+        "K",
+        type=int,
+        default=1,
+    ),
+    option(
+        "--selection",
+        "What the next transform is chosen by. [default: nuclear; with --reduction gram: gain]",
+        values=["nuclear", "gain", "kogbetliantz", "random"],
+    ),
+    option(
+        "--reduction",
+        "Read SOURCE once and work on its features x features Gram matrix, in memory. "
+        "[default: none]",
+        values=["gram"],
+    ),
+    option(
+        "--fill-penalty", "Divide scores by (1 + nonzeros added)^A.", "A", type=float, default=0.0
+    ),
+    option("--max-fill", "Most nonzeros, as a share of all. [default: no limit]", "X", type=float),
+    option("--max-nonzeros", "Most nonzeros, as a count. [default: no limit]", "K", type=int),
+    option(
+        "--max-nonzeros-per-component",
+        "Most nonzeros of each component. [default: no limit]",
+        "K",
+        type=int,
+    ),
+    option("--pivot", "Start from the features of largest energy, not the first.", is_flag=True),
+    option("--refine", "Refine the components at the end, with no more nonzeros.", is_flag=True),
+    rows_or_columns,
+    dim_option,
+    layer_option,
+    option(
+        "--center",
+        "Subtract the mean of each feature, or of each sample. [default: neither]",
+        values=axes,
+    ),
+    option(
+        "--normalize",
+        "Scale each feature to variance 1, or each sample to norm 1. [default: neither]",
+        values=axes,
+    ),
+    option("--dtype", "Precision of the work. [default: by that of SOURCE]", values=dtypes),
+    missing_chunks_option,
+    option(
+        "--workspace",
+        "New or empty folder for a working store as large as the data, and for what is needed to "
+        "go on with a run that was stopped. [default: a temporary one if memory does not suffice]",
+        "DIR",
+    ),
+    option("--resume", "Go on with the run in --workspace, if there is one.", is_flag=True),
+    option(
+        "--overwrite-x",
+        "Work in SOURCE itself, which DESTROYS it. It must be an uncompressed local array.",
+        is_flag=True,
+    ),
+    option(
+        "--memory-limit",
+        'Memory that the fit may take, such as "2GiB". [default: half of what is free]',
+        "SIZE",
+    ),
+    option(
+        "--threads n_threads",
+        "Threads; the result does not depend on it. [default: 1]",
+        "K",
+        type=int,
+    ),
+    option(
+        "--tol",
+        "Stop when no score is above X times the norm of SOURCE.",
+        "X",
+        type=float,
+        default=0.0,
+    ),
+    option(
+        "--random-state",
+        "Seed of --selection random. [default: drawn, and recorded]",
+        "SEED",
+        type=int,
+    ),
+]
+
+
+def with_fit_options(command: F) -> F:
+    """All options of a fit, in this order."""
+    for decorate in reversed(fit_options):
+        command = decorate(command)
+    return command
+
+
+@click.group(
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}
+)
+@click.version_option(__version__, prog_name="streamsvd")
+def main() -> None:
+    """Sparse orthonormal components of data larger than memory.
+
+    SOURCE is always a Zarr array of numbers, by default features x samples (samples are columns);
+    `streamsvd convert` makes one of other files.
+    """
+
+
+@main.command()
+@click.argument("source")
+@option("--out", "Where the result goes.", "RESULT.zarr", required=True)
+@option("--overwrite", "Replace a result that is at --out.", is_flag=True)
+@with_fit_options
+@scheduler_option
+@quiet_option
+def fit(source: str, out: str, overwrite: bool, **options: Any) -> None:
+    """Fit sparse components to SOURCE and save them."""
+    from streamsvd import sparse_svd
+
+    _fit_and_save(sparse_svd, source, out, overwrite, options)
+
+
+@main.command()
+@click.argument("source")
+@with_fit_options
+def plan(source: str, **options: Any) -> None:
+    """Show what `fit` with these options will take, without doing it."""
+    from streamsvd import plan_svd
+
+    click.echo(plan_svd(source, **options).describe().replace("; ", "\n"))
+
+
+@main.command()
+@click.argument("source")
+@option(
+    "--components n_components", "How many; at most the shorter side.", "P", type=int, required=True
+)
+@option("--max-fill", "Most nonzeros, as a share of all. [default: 0.05]", "X", type=float)
+@option("--max-nonzeros", "Most nonzeros, as a count. [default: no limit]", "K", type=int)
+@option(
+    "--max-nonzeros-per-component",
+    "Most nonzeros of each component. [default: no limit]",
+    "K",
+    type=int,
+)
+@option("--out", "Where the result goes.", "RESULT.zarr", required=True)
+@option("--overwrite", "Replace a result that is at --out.", is_flag=True)
+@rows_or_columns
+@dim_option
+@layer_option
+@option("--normalize", "Scale each feature to variance 1. [default: no]", values=["features"])
+@missing_chunks_option
+@option("--memory-limit", 'Such as "2GiB". [default: half of what is free]', "SIZE")
+@option("--threads n_threads", "Threads. [default: all processors]", "K", type=int)
+@scheduler_option
+@quiet_option
+def pca(source: str, out: str, overwrite: bool, **options: Any) -> None:
+    """Sparse principal components of SOURCE within a budget of nonzeros, in one pass."""
+    from streamsvd import sparse_pca
+
+    _fit_and_save(sparse_pca, source, out, overwrite, options)
+
+
+@main.command()
+@click.argument("result")
+def info(result: str) -> None:
+    """Show the sizes, options, components and history of RESULT."""
+    from streamsvd import SVDResult
+    from streamsvd.result.text import report
+
+    _echo(report(SVDResult.load(result)))
+
+
+@main.command()
+@click.argument("result")
+@click.argument("source")
+@option("--out", "Where the scores go; new.", "SCORES.zarr", required=True)
+@of_the_fit
+@missing_chunks_option
+@scheduler_option
+@quiet_option
+def transform(result: str, source: str, out: str, scheduler: str | None, **options: Any) -> None:
+    """Write the scores of the samples in SOURCE on the components in RESULT."""
+    from streamsvd import SVDResult
+    from streamsvd.cluster.waiting import client_of
+
+    fitted = SVDResult.load(result)
+    with client_of(scheduler) as client:
+        scores = fitted.transform(source, out, client=client, **options)
+    click.echo(f"saved {out}: {_by(scores.shape)}, {scores.dtype}")
+
+
+@main.command()
+@click.argument("result")
+@click.argument("source")
+@of_the_fit
+@missing_chunks_option
+@option(
+    "--gram-limit",
+    "Leave out the true singular values if the features x features matrix is larger.",
+    "SIZE",
+    default="2GiB",
+)
+@scheduler_option
+@quiet_option
+def accuracy(result: str, source: str, scheduler: str | None, **options: Any) -> None:
+    """Measure the components in RESULT against SOURCE, in one pass."""
+    from streamsvd import SVDResult
+    from streamsvd.cluster.waiting import client_of
+
+    with client_of(scheduler) as client:
+        measured = SVDResult.load(result).accuracy(source, client=client, **options)
+    for name, value in asdict(measured).items():
+        if name == "true_singular_values" and value is not None:
+            value = " ".join(f"{s:.6g}" for s in value.tolist())
+        elif value is not None:
+            value = f"{value:.6g}"
+        click.echo(f"{name.replace('_', ' '):<20}  {value or 'not known'}")
+
+
+@main.command()
+@click.argument("result")
+@option(
+    "--kind",
+    "Loadings; explained variance; that or the accuracy against transforms and fill; scores.",
+    values=["components", "scree", "variance", "accuracy", "scores"],
+    default="components",
+)
+@option("--out", "Where the picture goes, as its ending says.", "PICTURE.png", required=True)
+@option("--overwrite", "Replace a picture that is at --out.", is_flag=True)
+@option(
+    "--source X",
+    "The data of the fit: scores and accuracy need them, others then compare with PCA. "
+    "[default: none]",
+    "SOURCE",
+)
+@option(
+    "--image-shape",
+    "Draw components as images of so many rows and columns. [default: as a heat map]",
+    "ROWS COLUMNS",
+    nargs=2,
+    type=int,
+)
+@option(
+    "--pair", "Components of the scores, counted from 0.", "I J", nargs=2, type=int, default=(0, 1)
+)
+@of_the_fit
+@missing_chunks_option
+@quiet_option
+def plot(result: str, out: str, overwrite: bool, **options: Any) -> None:
+    """Draw RESULT; needs matplotlib, see the extra `plot`."""
+    from streamsvd import SVDResult
+    from streamsvd.result.loadings import check_file
+
+    path = Path(out).expanduser()
+    check_file(path, overwrite)
+    figure = SVDResult.load(result).plot(**options)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    click.echo(f"saved {out}")
+
+
+@main.command()
+@click.argument("source", metavar="IN")
+@click.argument("out", metavar="OUT.zarr")
+@option("--key", "Which matrix of an .npz or .mat file with several.", "NAME")
+@option("--chunk-bytes", "Size of a chunk before compression.", "SIZE", default="32MiB")
+@sample_axis_option(
+    "Axis of the samples, which is cut into chunks: 0 for rows. [default: the longer axis]"
+)
+@option("--dtype", "Type of the numbers. [default: that of IN]", values=dtypes)
+@option(
+    "--delimiter",
+    r"What separates fields in a text file, \t for a tab. [default: comma in .csv, tab in .tsv, "
+    "white space in .txt]",
+    "CHAR",
+)
+@option(
+    "--skip-lines",
+    "Lines to leave out at the start of a text file, beside a header without numbers.",
+    "K",
+    type=int,
+    default=0,
+)
+@quiet_option
+def convert(source: str, out: str, **options: Any) -> None:
+    """Convert IN (.npy, .npz, .mat, .csv, .tsv, .txt, also .csv.gz ...) to a Zarr array.
+
+    Rows stay rows and columns columns. IN is not loaded whole, unless it is a .mat file.
+    """
+    from streamsvd.cli.convert import convert as run
+
+    if options["delimiter"] == r"\t":
+        options["delimiter"] = "\t"
+    done = run(source, out, **options)
+    longer = " (the longer one)" if options["sample_axis"] is None else ""
+    click.echo(f"saved {out}: {_by(done.shape)}, {done.dtype}, in chunks of {_by(done.chunks)}")
+    click.echo(f"samples are on axis {done.sample_axis}{longer}")
+    click.echo(f"Fit it with: streamsvd fit {out} --sample-axis {done.sample_axis} ...")
+
+
+@main.command()
+@option("--out", "Keep the data and the result here. [default: neither]", "DIR")
+@quiet_option
+def demo(out: str | None, progress: bool | None) -> None:
+    """Fit 1797 images of handwritten digits from a store on disk and show the components."""
+    from streamsvd.cli.demo import demo as run
+    from streamsvd.cli.demo import marks_for
+
+    folder = None if out is None else Path(out).expanduser()
+    for line in run(folder, marks_for(sys.stdout.encoding), progress):
+        click.echo(line)
+
+
+# ---------------------------------------------------------------------------------- helpers
+
+
+def _fit_and_save(
+    method: Callable[..., Any], source: str, out: str, overwrite: bool, options: dict[str, Any]
+) -> None:
+    from streamsvd.cluster.waiting import client_of
+    from streamsvd.result.text import summary
+
+    _check_out(out, overwrite)
+    with client_of(options.pop("scheduler")) as client:
+        result = method(source, client=client, **options)
+    result.save(out, overwrite=overwrite)
+    _echo([*summary(result), f"saved               {out}"])
+    if result.n_features > result.n_samples:
+        click.echo(
+            f"Note: {result.n_features} features are more than {result.n_samples} samples; if they "
+            f"are the other way round, pass --sample-axis {1 - result.sample_axis}.",
+            err=True,
+        )
+
+
+def _echo(lines: list[str]) -> None:
+    click.echo("\n".join(lines))
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def _check_out(out: str, overwrite: bool) -> None:
+    """Refuse, before a long fit, a path that the result could not or must not be saved to."""
+    path = Path(out).expanduser()
+    if os.path.lexists(path):
+        if not overwrite:
+            raise OptionError(f"{path} exists; pass --overwrite, or choose another path for --out")
+        if not _is_result(path):
+            raise OptionError(f"{path} is not a result of streamsvd and is not overwritten")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(path.parent, os.W_OK):
+        raise OptionError(f"cannot write into {path.parent}; choose another path for --out")
+
+
+def _is_result(path: Path) -> bool:
+    from streamsvd.result.files import FORMAT
+
+    try:
+        return bool(json.loads((path / "zarr.json").read_text())["attributes"]["format"] == FORMAT)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+if __name__ == "__main__":
+    main()

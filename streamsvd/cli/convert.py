@@ -1,0 +1,351 @@
+"""Files of other kinds into Zarr arrays that `sparse_svd` reads, without loading them whole.
+
+Each format becomes an array that can be sliced, a memory map where possible, and one loop writes
+it chunk by chunk.
+"""
+
+import gzip
+import io
+import os
+import tempfile
+import warnings
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.lib import format as npy
+from scipy import io as scipy_io
+
+from streamsvd.arrays import Array
+from streamsvd.errors import OptionError, SourceError
+from streamsvd.options import parse_size, working_dtype
+from streamsvd.progress import Progress, progress_bar
+from streamsvd.storage.outputs import new_output
+
+DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": None}
+"""What separates fields in text files, by the end of the name; None for white space."""
+
+
+PIECE = 2**20
+"""Bytes of text parsed, or unpacked from a zip file, at a time."""
+
+
+Shape = tuple[int, ...]
+
+
+class Conversion(NamedTuple):
+    """What `convert` wrote: a Zarr array with the rows and columns of the input."""
+
+    shape: Shape
+    chunks: Shape
+    dtype: np.dtype[Any]
+    sample_axis: int
+
+
+def convert(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    key: str | None = None,
+    chunk_bytes: int | str = "32MiB",
+    sample_axis: int | None = None,
+    dtype: str | None = None,
+    delimiter: str | None = None,
+    skip_lines: int = 0,
+    progress: Progress = None,
+) -> Conversion:
+    """Write a file as a new Zarr array of the same orientation.
+
+    The array is written beside `out` and renamed at the end.
+
+    Parameters
+    ----------
+    source : path
+        ``.npy``; ``.npz``; ``.mat`` before version 7.3; ``.csv``, ``.tsv`` or ``.txt``, also with
+        ``.gz``.
+    out : path
+        Where the array goes; must not exist.
+    key : str, optional
+        Name of the matrix in an ``.npz`` or ``.mat`` file that holds several.
+    chunk_bytes : int or str
+        Size of a chunk before compression. A chunk holds all features of one or more samples.
+    sample_axis : {0, 1}, optional
+        0 when samples are rows, 1 when they are columns; by default the longer axis.
+    dtype : {None, "float32", "float64"}
+        That of the file by default; text is read as float64.
+    delimiter : str, optional
+        What separates fields of a text file: by default a comma in ``.csv``, a tab in ``.tsv`` and
+        white space in ``.txt``.
+    skip_lines : int
+        Lines to leave out at the start of a text file. The next line is a header, and left out as
+        well, when none of its fields is a number. ``#`` starts a comment.
+    progress : bool or callable, optional
+        As in `sparse_svd`.
+
+    Raises
+    ------
+    OptionError, SourceError
+        Both `StreamSVDError`. Nothing is left at `out` then.
+
+    Notes
+    -----
+    Memory: about three chunks; ``.mat`` files, whose matrices are below 4 GiB, are loaded. Disk:
+    beside `out`, for the time of the run, the plain numbers of ``.npz`` and text files.
+    """
+    path, target = Path(source).expanduser(), Path(out).expanduser().absolute()
+    kind = _kind(path, key, delimiter, skip_lines)
+    limit = parse_size("chunk_bytes", chunk_bytes)
+    wanted = None if dtype is None else working_dtype(np.dtype(np.float64), dtype)
+    if sample_axis not in (None, 0, 1):
+        raise OptionError(f"sample_axis must be 0, 1 or None; got {sample_axis!r}")
+    if os.path.lexists(target):
+        raise OptionError(f"{target} exists and is not overwritten; choose another path")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
+        scratch = Path(folder)
+        try:
+            if kind == ".npy":
+                array = _open_npy(path)
+            elif kind == ".npz":
+                array = _open_npz(path, key, scratch / "unpacked", progress)
+            elif kind == ".mat":
+                array = _open_mat(path, key)
+            else:
+                separator = DELIMITERS[kind] if delimiter is None else delimiter
+                array = _open_text(path, separator, skip_lines, scratch / "parsed", progress)
+        except (EOFError, gzip.BadGzipFile, zipfile.BadZipFile, zlib.error) as error:
+            raise SourceError(f"{path} is damaged: {error}") from error
+        return _write(array, target, path, limit, sample_axis, wanted, progress)
+
+
+def _kind(path: Path, key: str | None, delimiter: str | None, skip_lines: int) -> str:
+    """The format, from the end of the name; refuses options that this format does not have."""
+    is_packed = path.suffix.lower() == ".gz"
+    kind = Path(path.stem if is_packed else path.name).suffix.lower()
+    is_text = kind in DELIMITERS
+    if not is_text and (is_packed or kind not in (".npy", ".npz", ".mat")):
+        known = ", ".join([".npy", ".npz", ".mat", *DELIMITERS])
+        raise SourceError(f"cannot convert {path}: need {known}, the last three also with .gz")
+    if not path.is_file():
+        raise SourceError(f"{path} is not a file" if path.exists() else f"no such file: {path}")
+    if key is not None and kind not in (".npz", ".mat"):
+        raise OptionError(f"{path} holds one matrix; key={key} is for .npz and .mat files")
+    if (delimiter is not None or skip_lines) and not is_text:
+        raise OptionError(f"{path} is no text file; leave out delimiter and skip_lines")
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in "#\r\n.+-0123456789eE"):
+        raise OptionError(f"delimiter must be one character, not of a number; got {delimiter!r}")
+    if skip_lines < 0:
+        raise OptionError(f"skip_lines must be at least 0; got {skip_lines}")
+    return kind
+
+
+def _write(
+    array: Any,
+    path: Path,
+    source: Path,
+    limit: int,
+    sample_axis: int | None,
+    wanted: np.dtype[Any] | None,
+    progress: Progress,
+) -> Conversion:
+    rows, columns = array.shape
+    axis = int(columns >= rows) if sample_axis is None else sample_axis
+    n_features, n_samples = array.shape[1 - axis], array.shape[axis]
+    dtype = (wanted or array.dtype).newbyteorder("=")
+    step = min(max(1, limit // (n_features * dtype.itemsize)), n_samples)
+    chunks = (n_features, step) if axis else (step, n_features)
+    with (
+        new_output(path, (rows, columns), chunks, dtype) as target,
+        progress_bar(progress, "convert", n_samples) as advance,
+    ):
+        for start in range(0, n_samples, step):
+            samples = slice(start, min(start + step, n_samples))
+            where = (slice(None), samples) if axis else (samples, slice(None))
+            target[where] = _cast(array[where], dtype, source)
+            advance(samples.stop - start)
+    return Conversion((rows, columns), chunks, dtype, axis)
+
+
+def _cast(block: Any, dtype: np.dtype[Any], source: Path) -> Array:
+    if hasattr(block, "toarray"):  # sparse, from a .mat file
+        block = block.toarray()
+    try:
+        with np.errstate(over="raise"):
+            return block.astype(dtype, order="C")
+    except FloatingPointError as error:
+        raise SourceError(
+            f'{source} holds numbers beyond the range of {dtype}; use dtype="float64"'
+        ) from error
+
+
+def _check_matrix(name: str, shape: Shape, dtype: np.dtype[Any]) -> None:
+    """Refuse what `sparse_svd` could not read, before any of it is decoded."""
+    if dtype.kind not in "biuf":
+        raise SourceError(f"{name} holds {dtype}, not real numbers; convert it first")
+    if dtype.itemsize > 8:
+        raise SourceError(f"{name} holds {dtype}, which Zarr cannot store; save it as float64")
+    if len(shape) != 2 or 0 in shape:
+        raise SourceError(f"{name} has shape {shape}; need features and samples, some of each")
+
+
+# ------------------------------------------------------------------------ .npy, .npz and .mat
+
+
+def _npy_header(file: IO[bytes], name: str) -> tuple[Shape, bool, np.dtype[Any]]:
+    """Shape, whether in Fortran order, and dtype; leaves `file` at the first number."""
+    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    try:
+        shape, is_fortran, dtype = readers[npy.read_magic(file)](file)
+    except (ValueError, KeyError) as error:  # version 3 is for names of fields
+        raise SourceError(f"{name} is not a readable .npy file: {error}") from error
+    _check_matrix(name, shape, dtype)
+    return shape, is_fortran, dtype
+
+
+def _map(
+    path: Path, shape: Shape, is_fortran: bool, dtype: np.dtype[Any], name: str, offset: int = 0
+) -> Array:
+    try:
+        return np.memmap(path, dtype, "r", offset, shape, "F" if is_fortran else "C")
+    except ValueError as error:
+        raise SourceError(f"{name} is shorter than its header says: {error}") from error
+
+
+def _open_npy(path: Path) -> Array:
+    with open(path, "rb") as file:
+        header = _npy_header(file, str(path))
+        return _map(path, *header, str(path), file.tell())
+
+
+def _open_npz(path: Path, key: str | None, unpacked: Path, progress: Progress) -> Array:
+    """Unpack the numbers of one member: compressed ones can only be read from the start."""
+    with zipfile.ZipFile(path) as archive:
+        keys = [name[:-4] for name in archive.namelist() if name.endswith(".npy")]
+        member = _choose(path, key, keys) + ".npy"
+        with (
+            archive.open(member) as file,
+            open(unpacked, "wb") as out,
+            progress_bar(progress, "unpack", archive.getinfo(member).file_size) as advance,
+        ):
+            header = _npy_header(file, f"{path}/{member}")
+            advance(file.tell())
+            while piece := file.read(PIECE):
+                out.write(piece)
+                advance(len(piece))
+    return _map(unpacked, *header, f"{path}/{member}")
+
+
+def _open_mat(path: Path, key: str | None) -> Any:
+    try:
+        found = {name: (shape, kind) for name, shape, kind in scipy_io.whosmat(path)}
+        name = _choose(path, key, list(found))
+        shape, kind = found[name]
+        if kind in ("cell", "struct", "object", "opaque", "function", "char"):
+            raise SourceError(f"{path}/{name} is a {kind}, not a matrix; pass another key=")
+        with warnings.catch_warnings(action="ignore"):  # of classes of sparse matrices
+            array = scipy_io.loadmat(path, variable_names=[name])[name]
+    except NotImplementedError as error:
+        raise SourceError(
+            f"{path} is a MATLAB 7.3 (HDF5) file, which is not read here; save it again in MATLAB "
+            'with save(file, name, "-v7"), or read it with h5py and save it as .npy'
+        ) from error
+    except (SourceError, MemoryError):
+        raise
+    except Exception as error:  # whatever the damage leads the reader to
+        raise SourceError(f"{path} is not a readable .mat file: {error}") from error
+    _check_matrix(f"{path}/{name}", shape, array.dtype)
+    return array.tocsc() if kind == "sparse" else array
+
+
+def _choose(path: Path, key: str | None, names: list[str]) -> str:
+    if key is None and len(names) == 1:
+        return names[0]
+    if key is None or key not in names:
+        wrong = "" if key is None else f", none of them {key}"
+        raise SourceError(
+            f"{path} holds {len(names)} matrices{wrong}; pass key= with one of: {', '.join(names)}"
+        )
+    return key
+
+
+# -------------------------------------------------------------------------------------- text
+
+
+def _open_text(
+    path: Path, separator: str | None, skip_lines: int, parsed: Path, progress: Progress
+) -> Array:
+    """Parse into a plain file, as only the end of the text tells how many rows there are."""
+    with (
+        open(path, "rb") as raw,
+        gzip.open(raw) if path.suffix.lower() == ".gz" else raw as stream,
+        io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace") as text,
+        open(parsed, "wb") as out,
+        progress_bar(progress, "parse", path.stat().st_size) as advance,
+    ):
+        lines, number = _first_line(text, separator, skip_lines)
+        n_rows = width = position = 0
+        while lines := lines + text.readlines(PIECE):
+            if any(map(_has_fields, lines)):
+                rows = _parse(lines, separator, width, path, number)
+                rows.tofile(out)
+                n_rows, width = n_rows + len(rows), rows.shape[1]
+            number, lines = number + len(lines), []
+            advance(raw.tell() - position)
+            position = raw.tell()
+    dtype = np.dtype(np.float64)
+    _check_matrix(str(path), (n_rows, width), dtype)
+    return _map(parsed, (n_rows, width), False, dtype, str(path))
+
+
+def _first_line(text: IO[str], separator: str | None, skip_lines: int) -> tuple[list[str], int]:
+    """The first line of numbers, or none after a header, and the number of the line to go on."""
+    for number, line in enumerate(text, 1):
+        if number > skip_lines and _has_fields(line):
+            is_header = not any(map(_is_number, line.split(separator)))
+            return ([], number + 1) if is_header else ([line], number)
+    return [], 1
+
+
+def _parse(lines: list[str], separator: str | None, width: int, path: Path, first: int) -> Array:
+    """The numbers in `lines`, of which the first is line `first`, in `width` columns if known."""
+    try:
+        rows = np.loadtxt(lines, delimiter=separator, ndmin=2)
+    except ValueError:
+        rows = None
+    if rows is None or rows.shape[1] != (width or rows.shape[1]):
+        raise _blame(lines, separator, width, path, first)
+    return rows
+
+
+def _blame(
+    lines: list[str], separator: str | None, width: int, path: Path, first: int
+) -> SourceError:
+    """What is wrong with which line."""
+    for number, line in enumerate(lines, first):
+        fields = line.split("#")[0].split(separator) if _has_fields(line) else []
+        for field in fields:
+            if not _is_number(field):
+                return SourceError(
+                    f"{path}, line {number}: {field.strip()[:40]!r} is not a number; check the "
+                    "delimiter, skip a header with skip_lines=, write missing values as nan"
+                )
+        width = width or len(fields)
+        if len(fields) not in (0, width):
+            return SourceError(
+                f"{path}, line {number} has {len(fields)} fields, those above have {width}"
+            )
+    return SourceError(f"{path}, line {first} or later: cannot be parsed as numbers")
+
+
+def _has_fields(line: str) -> bool:
+    return bool(line.split("#", 1)[0].strip())
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return "_" not in field

@@ -1,0 +1,284 @@
+"""The columns of a fit on the workers of a Dask cluster: made, moved, and made again when lost."""
+
+import logging
+import uuid
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from streamsvd.algorithm import block_steps as blocks
+from streamsvd.algorithm import replay
+from streamsvd.algorithm.block_log import BlockLog
+from streamsvd.arrays import Array
+from streamsvd.cluster.waiting import Advance, Lost, answer_of, wait_for_workers, workers_of
+from streamsvd.cluster.worker import Columns, Share, read_columns
+from streamsvd.data.source import Source
+from streamsvd.errors import ResourceError
+from streamsvd.options import Options
+from streamsvd.passes.moments import add_up, moment_leaf
+from streamsvd.passes.preprocessing import Preprocessing, learn
+from streamsvd.plan import Plan
+
+logger = logging.getLogger("streamsvd")
+
+
+MOST_LOSSES = 20
+"""Of the same columns one after the other: then they are what kills the workers."""
+
+
+WORKER_SHARE = 0.5
+"""Of a worker's memory limit, what its columns and the work on them may take."""
+
+
+MADE, READ, SETTLED, ORDERED, REPLAYED, BEGUN = range(6)
+"""How far the columns of all workers have come."""
+
+
+class ClusterMatrix:
+    """The working matrix in the columns of workers, and the executor that moves them.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    source : Source
+        That workers can open.
+    options : Options
+    plan : Plan
+        Of the largest share.
+    log : TransformLog or BlockLog
+        The moves made so far: what is lost is made again from it.
+    """
+
+    def __init__(
+        self, client: Any, source: Source, options: Options, plan: Plan, dtype: Any, log: Any
+    ) -> None:
+        self._client, self._source, self._options, self._log = client, source, options, log
+        self.n_features, self.n_samples = source.n_features, source.n_samples
+        self.dtype = dtype
+        self._of_features = "features" in (options.center, options.normalize)
+        self._preprocessing: Preprocessing | None = None
+        self._order: Array | None = None
+        self._stage = MADE
+        bounds = share_bounds(source, len(workers_of(client)))
+        self._shares = [
+            Share(
+                source,
+                start,
+                stop,
+                options.center,
+                options.normalize,
+                dtype,
+                options.n_components,
+                plan.in_memory,
+                plan.hold_rows,
+                min(plan.chunk_width, stop - start),
+                plan.strip_samples,
+            )
+            for start, stop in pairwise(bounds)
+        ]
+        self._actors: list[Any] = [None] * len(self._shares)
+        self._addresses = [""] * len(self._shares)
+        self._losses = [0] * len(self._shares)
+
+    # ------------------------------------------------------------------------- the seam
+
+    def broadcast(self, method: str, *args: Any) -> list[Any]:
+        """Call `method` of every partition; the answers in the order of the columns."""
+        if self._stage < BEGUN:
+            self._stage = REPLAYED
+            reports = self._all("begin")
+            self._stage = BEGUN
+            if method == "start_up":
+                return reports
+        return self._all("call", len(self._log), method, *args)
+
+    def close(self) -> None:
+        """The columns are needed after the moves; see `release`."""
+
+    def release(self) -> None:
+        """Let go of the actors and of what they have on disk, as far as they are there."""
+        for k, actor in enumerate(self._actors):
+            if actor is not None:
+                try:
+                    answer_of(self._client, actor.close(), self._addresses[k])
+                except (Lost, OSError, RuntimeError):
+                    logger.debug("the worker of columns %d is gone", k)
+        self._actors = [None] * len(self._shares)
+
+    def _all(self, method: str, *args: Any, advance: Advance | None = None) -> list[Any]:
+        """Call a method of all actors at once; those that are lost are made again."""
+        futures = [self._start(k, method, *args) for k in range(len(self._shares))]
+        answers = []
+        for k, future in enumerate(futures):
+            answers.append(self._answer(k, future, method, *args))
+            if advance is not None:
+                advance(self._shares[k].stop - self._shares[k].start)
+        return answers
+
+    def _start(self, k: int, method: str, *args: Any) -> Any:
+        try:
+            if self._actors[k] is None:
+                self._make(k)
+            return getattr(self._actors[k], method)(*args)
+        except (Lost, OSError, RuntimeError):
+            return None
+
+    def _answer(self, k: int, future: Any, method: str, *args: Any) -> Any:
+        while True:
+            try:
+                if future is None:
+                    raise Lost(self._addresses[k])
+                answer = answer_of(self._client, future, self._addresses[k])
+                self._losses[k] = 0
+                return answer
+            except Lost as lost:
+                logger.warning("worker %s is lost; its columns are made again", lost)
+                self._restore(k)
+                future = self._start(k, method, *args)
+
+    # ------------------------------------------------------------------------- the ingest
+
+    def ingest(self, advance: Advance) -> dict[str, Array]:
+        """Read the source on all workers; mean, scale and energies, as of one process."""
+        options, source = self._options, self._source
+        shift = None
+        if self._of_features:
+            first = self._start(0, "first_sample")
+            shift = np.array(self._answer(0, first, "first_sample"))
+        leaves = self._all("read", shift, advance=advance)
+        moments = add_up(leaf for part in leaves for leaf in part)
+        shift = np.zeros(self.n_features) if shift is None else shift
+        self._preprocessing = learn(
+            source.name, options.center, options.normalize, moments, shift, self.n_samples
+        )
+        self._stage = READ
+        if self._of_features:
+            leaves = self._all("settle", self._preprocessing)
+            moments = add_up(leaf for part in leaves for leaf in part)
+        self._stage = SETTLED
+        return {
+            "mean": self._preprocessing.mean,
+            "scale": self._preprocessing.scale,
+            "energies": moments[1],
+        }
+
+    def take_order(self, order: Array | None) -> None:
+        """Reorder the rows; the columns follow the log from here on."""
+        self._order = order
+        self._fetch(self._all("head", order))
+        self._stage = ORDERED
+
+    def replay(self) -> None:
+        """Bring the columns to the end of the log."""
+        self._all("replay", self._log, None, *self._touched())
+        self._stage = REPLAYED
+        self._fetch(self._all("head", None))
+
+    def _fetch(self, parts: list[tuple[Array, Array, Array]]) -> None:
+        """Keep what the coordinator holds."""
+        self._left, self._rows = (
+            np.concatenate([part[k] for part in parts], axis=1) for k in range(2)
+        )
+        self._diagonal = np.concatenate([diagonal for _, _, diagonal in parts])
+
+    # -------------------------------------------------------- as a `WorkingMatrix` answers
+
+    def rows(self, n_rows: int, stop: int) -> Array:
+        """The first rows, columns below `stop`."""
+        return self._rows[:n_rows, :stop]
+
+    def columns(self, stop: int) -> Array:
+        """The columns below `stop`, which is `p`."""
+        return self._left[:, :stop]
+
+    def diagonal(self) -> Array:
+        """The diagonal."""
+        return self._diagonal
+
+    def write(self, start: int, columns: Array) -> None:
+        """Take the first columns (n, p) from the coordinator, `start` being 0."""
+        self._left = columns
+
+    def row_energies(self) -> Array:
+        """Sums of squares of the first `p` rows."""
+        leaves = self._all("finish", self._left)
+        return np.array(add_up(leaf for part in leaves for leaf in part)[1])
+
+    # --------------------------------------------------------------------------- recovery
+
+    def _make(self, k: int) -> None:
+        """An actor for the share `k`, on the worker with the fewest."""
+        there = wait_for_workers(self._client)
+        held = {address: self._addresses.count(address) for address in there}
+        address = min(sorted(held), key=held.__getitem__)
+        future = self._client.submit(
+            Columns, self._shares[k], actor=True, workers=[address], allow_other_workers=False,
+            key=f"streamsvd-columns-{k}-{uuid.uuid4().hex[:8]}", pure=False,
+        )  # fmt: skip
+        self._addresses[k] = address
+        self._actors[k] = answer_of(self._client, future, address)
+
+    def _restore(self, k: int) -> None:
+        """Make the columns of the share `k` again, as far as all have come."""
+        while True:
+            self._losses[k] += 1
+            if self._losses[k] > MOST_LOSSES:
+                share = self._shares[k]
+                raise ResourceError(
+                    f"the worker with samples {share.start} to {share.stop - 1} was lost "
+                    f"{MOST_LOSSES} times in a row; see the logs of the workers, give them more "
+                    "memory or more disk, or add workers"
+                )
+            try:
+                self._actors[k], self._addresses[k] = None, ""
+                self._make(k)
+                self._catch_up(k)
+                return
+            except Lost as lost:
+                logger.warning("worker %s is lost too", lost)
+
+    def _catch_up(self, k: int) -> None:
+        if self._stage >= READ:
+            self._call(k, "read", np.zeros(self.n_features))  # the shift is for moments only
+        if self._stage >= SETTLED and self._of_features:
+            self._call(k, "settle", self._preprocessing)
+        if self._stage == ORDERED:
+            self._call(k, "head", self._order)
+        if self._stage >= REPLAYED:
+            self._call(k, "replay", self._log, self._order, *self._touched())
+        if self._stage >= BEGUN:
+            self._call(k, "begin")
+
+    def _call(self, k: int, method: str, *args: Any) -> Any:
+        future = self._start(k, method, *args)
+        if future is None:
+            raise Lost(self._addresses[k])
+        return answer_of(self._client, future, self._addresses[k])
+
+    def _touched(self) -> tuple[Array, Array]:
+        """The columns that the log combines, and what they are at its end, read by all workers."""
+        log, steps = self._log, range(len(self._log))
+        kind = blocks if isinstance(log, BlockLog) else replay
+        touched = kind.touched_columns(log, steps)
+        parts = [
+            self._client.submit(
+                read_columns, share, touched, self._preprocessing, pure=False,
+                key=f"streamsvd-touched-{uuid.uuid4().hex[:8]}",
+            )
+            for share in self._shares
+        ]  # fmt: skip
+        panel = np.concatenate([answer_of(self._client, part) for part in parts], axis=1)
+        panel = np.array(panel if self._order is None else panel[self._order], order="C")
+        kind.replay_touched(panel, touched, log, steps)
+        return touched, panel
+
+
+def share_bounds(source: Source, n_workers: int) -> list[int]:
+    """Columns of the shares: whole leaves of moments, near the chunks of the source."""
+    n_samples, leaf = source.n_samples, moment_leaf(source.n_samples)
+    bounds = {0, n_samples}
+    for k in range(1, n_workers):
+        near = round(k * n_samples / n_workers / source.chunk) * source.chunk
+        bounds.add(min(round(near / leaf) * leaf, n_samples))
+    return sorted(bounds)

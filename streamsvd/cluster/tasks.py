@@ -1,0 +1,200 @@
+"""Passes over the source by tasks of a Dask cluster: the Gram sum, scores, accuracy."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import numpy as np
+from scipy import sparse
+
+from streamsvd.arrays import Array
+from streamsvd.cluster.waiting import Advance, answer_of, n_threads, watch
+from streamsvd.data.source import DaskSource, Source, dense
+from streamsvd.data.zarr_sources import SparseSource, ZarrSource
+from streamsvd.errors import OptionError
+from streamsvd.matrix.working import WorkingMatrix
+from streamsvd.passes.gram import GramSum, finish, strips
+from streamsvd.passes.ingest import Ingest
+from streamsvd.passes.measure import Sums, sum_up, write_scores
+from streamsvd.passes.preprocessing import Preprocessing
+from streamsvd.passes.strips import StripReader
+from streamsvd.passes.sum_tree import SumTree
+from streamsvd.sizes import FAN_IN, leaf_samples
+
+
+def cluster_scores(
+    client: Any,
+    components: sparse.csr_array,
+    preprocessing: Preprocessing,
+    reader: StripReader,
+    target: Any,
+    advance: Advance,
+) -> None:
+    """`measure.write_scores` by tasks, each of which writes whole chunks of `target`."""
+
+    def work(part: StripReader) -> tuple[Any, ...]:
+        return write_scores, components, preprocessing, part, target
+
+    _by_tasks(client, "scores", reader, advance, work)
+
+
+def cluster_sums(
+    client: Any,
+    components: sparse.csr_array,
+    preprocessing: Preprocessing,
+    reader: StripReader,
+    right: sparse.csc_array | None,
+    with_gram: bool,
+    advance: Advance,
+) -> Sums:
+    """`measure.sum_up` by tasks; equal to rounding. Memory of a task: two n x n matrices."""
+
+    def work(part: StripReader) -> tuple[Any, ...]:
+        columns = None if right is None else right[:, part.start : part.stop]
+        return sum_up, components, preprocessing, part, columns, with_gram
+
+    tree = SumTree(lambda total, sums: client.submit(_sum, total, sums, pure=False))
+    return cast(Sums, _by_tasks(client, "accuracy", reader, advance, work, tree))
+
+
+def _by_tasks(
+    client: Any,
+    name: str,
+    reader: StripReader,
+    advance: Advance,
+    work: Callable[[StripReader], tuple[Any, ...]],
+    tree: SumTree | None = None,
+) -> Any:
+    """Call a function for runs of strips; the sum of the answers, if they are added up."""
+    source, step = reader.source, reader.step
+    _refuse_unreadable(source)
+    if isinstance(source, DaskSource):
+        raise OptionError(
+            f"{source.name} is computed by the client: leave client out, or write it to a Zarr "
+            "store"
+        )
+    n_strips = -(-source.n_samples // step)
+    run = step * max(1, n_strips // (16 * max(n_threads(client), 1)))
+    key = f"streamsvd-{name}-{uuid.uuid4().hex[:8]}"
+    tasks: list[tuple[Any, int]] = []
+    futures = []
+    for start in range(0, source.n_samples, run):
+        stop = min(start + run, source.n_samples)
+        part = StripReader(source, reader.dtype, step, start=start, stop=stop)
+        future = client.submit(*work(part), key=f"{key}-{start}", pure=False)
+        tasks.append((future, stop - start))
+        if tree is None:
+            futures.append(future)
+        else:
+            tree.add(future)
+    if tree is not None:
+        futures.append(tree.total())
+    del future  # `watch` lets go of the last one too
+    watch(client, tasks, advance)
+    return [answer_of(client, future) for future in futures][-1]
+
+
+def cluster_gram(
+    client: Any, source: Source, center: str | None, normalize: str | None, advance: Advance
+) -> tuple[Array, Preprocessing]:
+    """`passes.gram.gram_matrix` by tasks and a tree of sums, with the same bits.
+
+    A task reads whole leaves of samples, and with them at most one chunk of the source that another
+    reads too; of a Dask array one leaf, which the cluster computes. Tasks are retried by Dask when
+    a worker is lost. Memory of a task: three n x n matrices and a few strips of samples.
+    """
+    _refuse_unreadable(source)
+    n, n_samples, leaf = source.n_features, source.n_samples, leaf_samples(source.n_features)
+    name = f"streamsvd-gram-{uuid.uuid4().hex[:8]}"
+    shift: Any = None
+    if "features" in (center, normalize):
+        shift = client.submit(
+            _first_sample,
+            _part(client, source, 0, 1),
+            center,
+            normalize,
+            key=f"{name}-shift",
+            pure=False,
+        )
+    tree = SumTree(lambda total, node: client.submit(_sum, total, node, pure=False))
+    tasks: list[tuple[Any, int]] = []
+    n_leaves = -(-n_samples // leaf)
+    threads = n_leaves if isinstance(source, DaskSource) else n_threads(client)
+    for k, (level, lo, hi) in enumerate(_tasks(n_leaves, threads)):
+        start, stop = lo * leaf, min(hi * leaf, n_samples)
+        node = client.submit(
+            _node, _part(client, source, start, stop), start, stop, center, normalize, shift,
+            key=f"{name}-sum-{k}", pure=False,
+        )  # fmt: skip
+        tasks.append((node, stop - start))
+        tree.add(node, level)
+    total = tree.total()
+    del node
+    watch(client, tasks, advance)
+    node = np.array(answer_of(client, total))
+    shift = np.zeros(n) if shift is None else answer_of(client, shift)
+    learned = Preprocessing(center, normalize, np.zeros(n), np.ones(n))
+    return finish(node, learned, shift, n_samples, source.name)
+
+
+def _sum(total: Any, node: Any) -> Any:
+    return total + node
+
+
+def _refuse_unreadable(source: Source) -> None:
+    if not isinstance(source, ZarrSource | SparseSource | DaskSource):
+        raise OptionError(
+            f"{source.name} cannot be read by the workers; write it to a Zarr store that they see, "
+            "or leave client out"
+        )
+
+
+def _tasks(n_leaves: int, threads: int) -> Iterator[tuple[int, int, int]]:
+    """Level and leaves of each task: whole nodes of the tree, several tasks for each thread."""
+    level = 0
+    while n_leaves // FAN_IN ** (level + 1) >= 4 * threads:
+        level += 1
+    start = 0
+    while start < n_leaves:
+        while start + FAN_IN**level > n_leaves:
+            level -= 1
+        yield level, start, start + FAN_IN**level
+        start += FAN_IN**level
+
+
+def _part(client: Any, source: Source, start: int, stop: int) -> Any:
+    """What a task reads from: the source, or of a Dask array the samples, computed before it."""
+    if isinstance(source, DaskSource):
+        return client.compute(source.lazy(start, stop))
+    return source
+
+
+def _opened(part: Any) -> tuple[Source, bool]:
+    """The source of a task, and whether it holds the task's samples alone."""
+    if isinstance(part, Source):
+        return part, False
+    samples = dense(part)
+    return Source(samples, 1, "the Dask array", samples.shape[1]), True
+
+
+def _first_sample(part: Any, center: str | None, normalize: str | None) -> Array:
+    source, _ = _opened(part)
+    working = WorkingMatrix.in_memory(source.n_features, 1, np.dtype(np.float64))
+    return Ingest(source, working, center, normalize).first_sample()
+
+
+def _node(
+    part: Any,
+    start: int,
+    stop: int,
+    center: str | None,
+    normalize: str | None,
+    shift: Array | None,
+) -> Array:
+    source, is_whole = _opened(part)
+    if is_whole:
+        start, stop = 0, stop - start
+    shift = None if shift is None else np.array(shift)
+    with GramSum(source.n_features, center, normalize, 1, shift) as total:
+        total.extend(strips(source, None, start, stop))
+        return total.node()

@@ -1,0 +1,70 @@
+"""Arrays with named dimensions, of xarray, as sources; xarray itself is not imported."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from streamsvd.arrays import Array
+from streamsvd.data.labels import Axis
+from streamsvd.data.source import Source, Strips, refuse_options
+from streamsvd.errors import OptionError
+from streamsvd.options import Ask
+
+# ------------------------------------------------------------------------- named dimensions
+
+
+def open_data_array(x: Any, ask: Ask, fitted: Ask) -> Source:
+    """An xarray.DataArray of any number of dimensions: those not of the samples are features."""
+    name = f"the DataArray {x.name!r}" if x.name is not None else "the DataArray"
+    refuse_options(name, layer=ask.layer)
+    sample_dims = _sample_dims(x, ask, fitted, name)
+    feature_dims = tuple(dim for dim in x.dims if dim not in sample_dims)
+    if not feature_dims:
+        raise OptionError(f"sample_dim={ask.sample_dim!r} leaves no dimension for the features")
+    lead, inner = sample_dims[0], math.prod(x.sizes[dim] for dim in sample_dims[1:])
+    order = [x.dims.index(dim) for dim in (*feature_dims, *sample_dims)]
+    features, samples = (_axis_of(x, dims) for dims in (feature_dims, sample_dims))
+    n_features, n_samples = len(features), len(samples)
+    axis = 0 if x.dims[0] in sample_dims else 1
+
+    def take(start: int, stop: int) -> Array:
+        lo, hi = start // inner, -(-stop // inner)  # whole slices along the first dimension
+        block = np.asarray(x.isel({lead: slice(lo, hi)}).data).transpose(order)
+        strip = block.reshape(n_features, -1)[:, start - lo * inner : stop - lo * inner]
+        return strip if axis else strip.T
+
+    stored = x.chunksizes.get(lead) or [x.encoding.get("preferred_chunks", {}).get(lead, 1)]
+    shape = (n_features, n_samples) if axis else (n_samples, n_features)
+    source = Strips(take, x.dtype, shape, axis, name, min(max(stored) * inner, n_samples))
+    source.features, source.samples = features, samples
+    return source
+
+
+def _sample_dims(x: Any, ask: Ask, fitted: Ask, name: str) -> tuple[str, ...]:
+    asked = ask.sample_dim
+    if asked is None and ask.sample_axis is None:
+        asked = fitted.sample_dim
+    if asked is None:
+        axis = fitted.sample_axis if ask.sample_axis is None else ask.sample_axis
+        if axis is None or x.ndim != 2:
+            raise OptionError(
+                f"{name} has the dimensions {', '.join(map(repr, x.dims))}: name that of the "
+                "samples, or several, with sample_dim="
+            )
+        return (x.dims[axis],)
+    if ask.sample_axis is not None and ask.sample_dim is not None:
+        raise OptionError("pass sample_axis= or sample_dim=, not both")
+    dims = (asked,) if isinstance(asked, str) else tuple(asked)
+    strange = [dim for dim in dims if dim not in x.dims]
+    if strange or not dims or len(set(dims)) < len(dims):
+        raise OptionError(
+            f"sample_dim={asked!r} must be among the dimensions of {name}: "
+            f"{', '.join(map(repr, x.dims))}"
+        )
+    return dims
+
+
+def _axis_of(x: Any, dims: tuple[str, ...]) -> Axis:
+    coords = {dim: np.asarray(x.coords[dim].values) for dim in dims if dim in x.coords}
+    return Axis(tuple(map(str, dims)), tuple(x.sizes[dim] for dim in dims), coords)

@@ -1,0 +1,1 @@
+"""One fit from end to end."""

@@ -1,0 +1,94 @@
+"""The compiler of the kernels: Numba, with a cache on disk that can do no harm.
+
+Compiling all kernels takes seconds in each process, loading them a fraction of one. Numba's own
+cache has an index that processes can corrupt for each other, fails on a truncated file, and does
+not notice that a callee in another module has changed. Here each compiled function is one file,
+named after everything that determines it, checked before it is loaded, and written aside and
+renamed; whatever goes wrong, the function is compiled as if there were no cache.
+
+The files are in the user's cache folder, as Numba's own are where it has no other place, or in
+``NUMBA_CACHE_DIR``; ``STREAMSVD_CACHE=0`` does without. Never beside the package: a package that
+is uninstalled would leave a folder of its name behind, which Python takes for the package.
+"""
+
+import hashlib
+import os
+import pickle
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba import njit
+from numba.core import serialize
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
+
+
+def jit(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a kernel at its first call, for the types that it is called with.
+
+    Strict IEEE arithmetic; the GIL is released. ``error_model="numpy"``: a division by zero gives
+    inf or nan instead of a branch that would keep loops from being vectorised.
+    """
+    compiled: Callable[..., Any] = njit(nogil=True, error_model="numpy")(function)
+    if os.environ.get("STREAMSVD_CACHE") != "0" and hasattr(compiled, "_cache"):
+        with suppress(Exception):  # no place to write to, or another Numba inside
+            compiled._cache = _Cache(function)
+    return compiled
+
+
+class _Places(CompileResultCacheImpl):  # type: ignore[misc]
+    """Where Numba would look for a cache, but for the folder of the package."""
+
+    _locator_classes = [  # noqa: RUF012
+        place
+        for place in getattr(CompileResultCacheImpl, "_locator_classes", [])
+        if not place.__name__.endswith("InTreeCacheLocator")
+    ]
+
+
+class _Cache(FunctionCache):  # type: ignore[misc]
+    """One file for each function and signature; any failure means compiling."""
+
+    _impl_class = _Places
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The compiled function, None when it is not there or not sound."""
+        try:
+            target_context.refresh()
+            content = self._path(sig, target_context.codegen()).read_bytes()
+            check, data = content[:32], content[32:]
+            if hashlib.sha256(data).digest() != check:
+                return None
+            return self._impl.rebuild(target_context, pickle.loads(data))  # noqa: S301
+        except Exception:
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Write the compiled function, aside first."""
+        with suppress(Exception):
+            if self._impl.check_cachable(data):
+                self._impl.locator.ensure_cache_path()
+                path = self._path(sig, data.codegen)
+                content = serialize.dumps(self._impl.reduce(data))
+                aside = path.with_suffix(f".{uuid.uuid4().hex}")
+                try:
+                    aside.write_bytes(hashlib.sha256(content).digest() + content)
+                    os.replace(aside, path)
+                finally:
+                    aside.unlink(missing_ok=True)
+
+    def _path(self, sig: Any, codegen: Any) -> Path:
+        key = repr((sig, codegen.magic_tuple(), numba.__version__, _sources()))
+        digest = hashlib.sha256(key.encode()).hexdigest()[:24]
+        return Path(self._cache_path) / f"{self._impl.filename_base}-{digest}.streamsvd"
+
+
+@cache
+def _sources() -> str:
+    """A digest of all modules of this wing: kernels call each other across modules."""
+    sources = (path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    return hashlib.sha256(b"".join(sources)).hexdigest()

@@ -1,0 +1,99 @@
+"""Kernels over samples: sums and sums of squares, centring, scaling."""
+
+import numpy as np
+
+from streamsvd.arrays import Array
+from streamsvd.kernels.jit import jit
+
+LANES = 8
+"""Partial sums of a row: sample k of it goes to lane ``k % LANES``, whatever the chunking."""
+
+
+FLUSH = 4096
+"""Samples after which the lanes are added to the row's sum, so that errors do not grow with N."""
+
+# ------------------------------------------------------------------------- sums over samples
+
+
+@jit
+def add_moments(
+    x: Array, first: int, stop: int, start: int, shift: Array, lanes: Array, sums: Array
+) -> None:
+    """Add the samples ``x[:, first:stop]`` to the sums; ``x[:, 0]`` is sample `start` of all.
+
+    ``sums[0, i]`` gathers ``x - shift`` and ``sums[1, i]`` its square, float64, for each feature
+    i, through `lanes` (2, n, LANES). The order of the additions depends on the numbers of the
+    samples alone, never on how they come in pieces. `close_moments` adds what the lanes hold.
+    """
+    for i in range(x.shape[0]):
+        row, s = x[i], shift[i]
+        k = first
+        while k < stop:
+            # up to the next flush, the next multiple of LANES first
+            end = min(stop, k + FLUSH - (start + k) % FLUSH)
+            while k < end and (start + k) % LANES:
+                z = np.float64(row[k]) - s
+                lanes[0, i, (start + k) % LANES] += z
+                lanes[1, i, (start + k) % LANES] += z * z
+                k += 1
+            while k + LANES <= end:
+                for m in range(LANES):
+                    z = np.float64(row[k + m]) - s
+                    lanes[0, i, m] += z
+                    lanes[1, i, m] += z * z
+                k += LANES
+            while k < end:
+                z = np.float64(row[k]) - s
+                lanes[0, i, (start + k) % LANES] += z
+                lanes[1, i, (start + k) % LANES] += z * z
+                k += 1
+            if (start + k) % FLUSH == 0:
+                flush_lanes(lanes, sums, i)
+
+
+@jit
+def flush_lanes(lanes: Array, sums: Array, i: int) -> None:
+    """Add the lanes of feature `i` to its sums, lane 0 first, and clear them."""
+    for q in range(2):
+        total = 0.0
+        for m in range(LANES):
+            total += lanes[q, i, m]
+            lanes[q, i, m] = 0.0
+        sums[q, i] += total
+
+
+@jit
+def subtract_shift(x: Array, shift: Array, out: Array) -> None:
+    """Write ``x - shift`` to `out`, both (n, c), in float64."""
+    for i in range(x.shape[0]):
+        s = shift[i]
+        for k in range(x.shape[1]):
+            out[i, k] = np.float64(x[i, k]) - s
+
+
+@jit
+def center_samples(x: Array) -> None:
+    """Subtract from each column its mean over the rows, added from the first row to the last."""
+    n, width = x.shape
+    total = np.zeros(width)
+    for i in range(n):
+        for k in range(width):
+            total[k] += x[i, k]
+    for i in range(n):
+        for k in range(width):
+            x[i, k] = x[i, k] - total[k] / n
+
+
+@jit
+def normalize_samples(x: Array) -> None:
+    """Divide each column by its Euclidean norm; a zero column stays zero."""
+    n, width = x.shape
+    norm = np.zeros(width)
+    for i in range(n):
+        for k in range(width):
+            norm[k] += np.float64(x[i, k]) * np.float64(x[i, k])
+    for k in range(width):
+        norm[k] = np.sqrt(norm[k]) if norm[k] > 0.0 else 1.0
+    for i in range(n):
+        for k in range(width):
+            x[i, k] = x[i, k] / norm[k]

@@ -1,0 +1,110 @@
+"""Kernels of block steps: rows and columns in and out of tiles, the best scores of a tile."""
+
+import numpy as np
+
+from streamsvd.arrays import Array
+from streamsvd.kernels.jit import jit
+from streamsvd.kernels.scores import KOGBETLIANTZ, score_row
+
+
+@jit
+def read_rows(top: Array, block: Array, rows: Array, lo: int, hi: int, out: Array, at: int) -> None:
+    """Columns lo..hi-1 of `rows` of a block to the columns from `at` on of `out`, row by row."""
+    for r in range(rows.shape[0]):
+        i = rows[r]
+        x = top[i, lo:hi] if i < top.shape[0] else block[i, lo:hi]
+        y = out[r, at : at + hi - lo]
+        for k in range(x.shape[0]):
+            y[k] = x[k]
+
+
+@jit
+def write_rows(top: Array, block: Array, rows: Array, lo: int, hi: int, x: Array, at: int) -> None:
+    """The way back of `read_rows`."""
+    for r in range(rows.shape[0]):
+        i = rows[r]
+        y = top[i, lo:hi] if i < top.shape[0] else block[i, lo:hi]
+        z = x[r, at : at + hi - lo]
+        for k in range(y.shape[0]):
+            y[k] = z[k]
+
+
+@jit
+def read_columns(top: Array, block: Array, places: Array, out: Array) -> None:
+    """The columns `places` of a block to `out`, (n, len(places))."""
+    for i in range(block.shape[0]):
+        x, y = top[i] if i < top.shape[0] else block[i], out[i]
+        for k in range(places.shape[0]):
+            y[k] = x[places[k]]
+
+
+@jit
+def write_columns(top: Array, block: Array, places: Array, x: Array) -> None:
+    """The way back of `read_columns`."""
+    for i in range(block.shape[0]):
+        y, z = top[i] if i < top.shape[0] else block[i], x[i]
+        for k in range(places.shape[0]):
+            y[places[k]] = z[k]
+
+
+@jit
+def keep_larger(best: Array, scores: Array) -> None:
+    """``best = max(best, scores)`` in place."""
+    for k in range(best.shape[0]):
+        best[k] = scores[k] if scores[k] > best[k] else best[k]
+
+
+@jit
+def keep_larger_tail(selection: int, a: float, b: Array, best: Array) -> None:
+    """`keep_larger` for the scores of the tail pairs of one row, see `scores.tail_score`."""
+    if selection == KOGBETLIANTZ:
+        for k in range(best.shape[0]):
+            score = abs(np.float64(b[k]))
+            best[k] = score if score > best[k] else best[k]
+        return
+    for k in range(best.shape[0]):
+        bk = np.float64(b[k])
+        score = np.sqrt(a * a + bk * bk) - a
+        best[k] = score if score > best[k] else best[k]
+
+
+@jit
+def best_of_tile(
+    selection: int, tile: Array, at: int, start: int, left: Array, diag: Array, best: Array
+) -> None:
+    """Best score over ``i < p`` of each of the columns from `start` (``>= p``) on, to `best`.
+
+    The first p rows of these columns are ``tile[:p, at:]``; `left` (p, n) holds the columns
+    ``X[:, :p]`` as rows, `diag` (n,) the diagonal.
+    """
+    p, n = left.shape
+    width = best.shape[0]
+    head = min(max(n - start, 0), width)
+    scores = np.empty(head)
+    best[:] = -np.inf
+    for i in range(p):
+        a = np.float64(diag[i])
+        b = tile[i, at : at + width]
+        if head > 0:
+            c, d = left[i, start : start + head], diag[start : start + head]
+            # all of them beyond the first p columns, hence the zero
+            score_row(selection, a, b[:head], c, d, 0, 0, head, scores)
+            keep_larger(best[:head], scores)
+        keep_larger_tail(selection, a, b[head:], best[head:])
+
+
+@jit
+def best_of_held(selection: int, left: Array, columns: Array, diag: Array, best: Array) -> None:
+    """Best score over ``i < p`` of each of `columns`: ``0..p-1``, then some beyond the last.
+
+    `left` and `diag` as of `best_of_tile`. The latter columns are zero, their rows are not.
+    """
+    p, last = left.shape[0], columns.shape[0]
+    b, scores = np.zeros(last, dtype=left.dtype), np.empty(last)
+    d = diag[columns]
+    best[:] = -np.inf
+    for i in range(p):
+        for k in range(p):
+            b[k] = left[k, i]
+        score_row(selection, np.float64(diag[i]), b, left[i][columns], d, p, i + 1, last, scores)
+        keep_larger(best[i + 1 :], scores[i + 1 :])

@@ -1,0 +1,361 @@
+"""The columns that one worker holds: apply moves to them, report what the coordinator needs.
+
+A partition does not care what backs its blocks: arrays in memory or memory-mapped chunk files.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from streamsvd.arrays import Array
+from streamsvd.kernels.rotations import (
+    TILE,
+    find_peaks,
+    look_up,
+    rotate_column,
+    rotate_left,
+    rotate_rows,
+)
+from streamsvd.kernels.tiles import best_of_tile
+from streamsvd.matrix.prefetch import PagePrefetch
+from streamsvd.matrix.tiled import RowProduct, TiledColumns, top_columns
+from streamsvd.matrix.working import WorkingMatrix
+
+
+class Report(NamedTuple):
+    """What a partition tells after a batch of moves `(i, j)`. Arrays may be views of its state."""
+
+    start: int
+    """First column held."""
+    tail_value: Array
+    """(p,) each row's largest tail entry by absolute value (the first column on ties)."""
+    tail_where: Array
+    """(p,) its column, -1 when the partition holds no tail."""
+    rows: Sequence[int] = ()
+    """Rows i and, when ``j < p``, j of each move with ``j < n``."""
+    head_rows: Array | None = None
+    """(any, h) these rows of the head columns held here."""
+    held: Sequence[int] = ()
+    """Places in the batch of the moves whose column j is held here."""
+    columns: Array | None = None
+    """(any, n) the new columns i of these."""
+    heads: Sequence[int] = ()
+    """The columns j among these that are head columns."""
+    head_columns: Array | None = None
+    """(any, n) these columns after the batch."""
+
+
+class Prefetch(Protocol):
+    """Starts reading what a move is about to touch, without waiting for it."""
+
+    def row(self, i: int) -> None:
+        """Row `i` of all blocks."""
+
+    def column(self, b: int, k: int) -> None:
+        """Column `k` of block `b`."""
+
+    def rows(self, b: int, rows: Array) -> None:
+        """The given rows of block `b`."""
+
+
+class Partition:
+    """Columns ``start..stop-1`` of the working matrix.
+
+    Parameters
+    ----------
+    blocks : list of (n, c) C-contiguous arrays
+        All of the same width `c`; columns of the last beyond `stop` are padding.
+    start, stop : int
+        The columns held.
+    n_components : int
+        `p`. Columns below `p` live at the coordinator; the copy here is stale until the end.
+    tops : list of (p, c) C-contiguous arrays, optional
+        The first p rows of each block, where they are not in the block itself.
+    prefetch : Prefetch, optional
+        Told the rows and columns that a move is about to touch.
+
+    Notes
+    -----
+    Memory beside the blocks: ``p`` numbers per `TILE` columns.
+    """
+
+    def __init__(
+        self,
+        blocks: list[Array],
+        start: int,
+        stop: int,
+        n_components: int,
+        tops: list[Array] | None = None,
+        prefetch: Prefetch | None = None,
+    ) -> None:
+        self.blocks, self.start, self.stop = blocks, start, stop
+        self.tops = [block[:n_components] for block in blocks] if tops is None else tops
+        self._prefetch = prefetch
+        self.n_components = n_components
+        self.n_features, self.width = blocks[0].shape
+        n, p, c = self.n_features, n_components, self.width
+        self._starts = range(start, stop, c)
+        self._stops = [min(c, stop - s) for s in self._starts]
+        self._firsts = [
+            min(max(n - s, 0), k) for s, k in zip(self._starts, self._stops, strict=True)
+        ]
+        self.head_stop = min(max(n, start), stop)
+        self._tiles = -(-c // TILE)
+        bits = np.int64 if blocks[0].dtype.itemsize == 8 else np.int32
+        self._peaks = np.full((p, len(blocks) * self._tiles), -1, dtype=bits)
+        self.tail_value = np.zeros(p, dtype=blocks[0].dtype)
+        self.tail_where = np.full(p, -1, dtype=np.int64)
+        self._stale = np.empty(p, dtype=np.int64)
+        self._tiled = TiledColumns(self.tops, blocks, start, stop)
+
+    def start_up(self) -> Report:
+        """Find the largest tail entries; the first report."""
+        rows = np.arange(self.n_components)
+        for b, top in enumerate(self.tops):
+            if self._prefetch is not None:
+                self._prefetch.rows(b, rows)
+            find_peaks(top, self._firsts[b], self._stops[b], self._peaks, b * self._tiles)
+        for i in range(self.n_components):
+            self._look_up(i)
+        return Report(self.start, self.tail_value, self.tail_where)
+
+    def apply(self, pairs: Array, g: Array, h: Array, columns: Array) -> Report:
+        """Apply a batch of moves ``(i, j)``, no two of which share an index, in order.
+
+        Of each: rows i, j by `g`, then the columns i and j by `h`. `columns` (k, n) are the columns
+        i after the rows of their own move; they are changed in place where column j is held here.
+        """
+        n, p = self.n_features, self.n_components
+        moves: list[list[int]] = pairs.tolist()
+        rows: list[int] = []
+        held: list[int] = []
+        heads: list[int] = []
+        if self._prefetch is not None:
+            self._ask_for(self._prefetch, moves)
+        for k, (i, j) in enumerate(moves):
+            if j < n:
+                self._rotate_rows(i, j, g[k])
+                self._look_up(i)
+                rows.append(i)
+                if j < p:
+                    self._look_up(j)
+                    rows.append(j)
+                for m in held:  # columns that have left
+                    rotate_left(columns[m : m + 1], i, j, g[k])
+            if p <= j and self.start <= j < self.stop:
+                self._rotate_column(j, columns[k], h[k])
+                held.append(k)
+                if j < n:
+                    heads.append(j)
+        return Report(
+            self.start,
+            self.tail_value,
+            self.tail_where,
+            rows,
+            self._head_rows(rows) if rows else None,
+            held,
+            columns if len(held) == len(columns) else columns[held],
+            heads,
+            self._columns(heads) if heads else None,
+        )
+
+    def _ask_for(self, prefetch: Prefetch, moves: list[list[int]]) -> None:
+        """Start reading what the moves touch."""
+        for _, j in moves:
+            if self.n_components <= j < self.n_features:
+                prefetch.row(j)
+            if self.n_components <= j and self.start <= j < self.stop:
+                prefetch.column(*divmod(j - self.start, self.width))
+
+    def _rotate_rows(self, i: int, j: int, g: Array) -> None:
+        peaks, tile = self._peaks, 0
+        for top, block, first, stop in zip(
+            self.tops, self.blocks, self._firsts, self._stops, strict=True
+        ):
+            rotate_rows(top, block, i, j, g, first, stop, peaks, tile)
+            tile += self._tiles
+
+    def _rotate_column(self, j: int, column: Array, h: Array) -> None:
+        b = (j - self.start) // self.width
+        n_stale = rotate_column(
+            self.tops[b],
+            self.blocks[b],
+            j,
+            self._starts[b],
+            column,
+            h,
+            self._firsts[b],
+            self._stops[b],
+            self._peaks,
+            b * self._tiles,
+            self.tail_value,
+            self.tail_where,
+            self._stale,
+        )
+        if n_stale:
+            for i in self._stale[:n_stale].tolist():
+                self._look_up(i)
+
+    def _look_up(self, i: int) -> None:
+        """Where the largest tail entry of row `i` is, from the peaks of the tiles."""
+        tile = self._look_up_in(0, i)
+        if tile >= self._tiles:
+            self._look_up_in(tile // self._tiles, i)
+
+    def _look_up_in(self, b: int, i: int) -> int:
+        return look_up(
+            self.tops[b],
+            i,
+            self._starts[b],
+            self._firsts[b],
+            self._stops[b],
+            self._peaks,
+            b * self._tiles,
+            self.tail_value,
+            self.tail_where,
+        )
+
+    def _head_rows(self, rows: list[int]) -> Array | None:
+        """The given rows, all below `p`, of the head columns held here."""
+        if self.head_stop <= self.start:
+            return None
+        out = np.empty((len(rows), self.head_stop - self.start), dtype=self.blocks[0].dtype)
+        for r, row in enumerate(rows):
+            for b, first in enumerate(self._firsts):
+                if not first:
+                    break
+                out[r, b * self.width : b * self.width + first] = self.tops[b][row, :first]
+        return out
+
+    def _columns(self, columns: list[int]) -> Array:
+        """A copy of some columns, (any, n)."""
+        p = self.n_components
+        out = np.empty((len(columns), self.n_features), dtype=self.blocks[0].dtype)
+        for c, j in enumerate(columns):
+            b, k = divmod(j - self.start, self.width)
+            out[c, :p], out[c, p:] = self.tops[b][:, k], self.blocks[b][p:, k]
+        return out
+
+    def entry(self, i: int, j: int) -> float:
+        """``X[i, j]`` for ``i < p``, or zero when column `j` is not held here."""
+        if not self.start <= j < self.stop:
+            return 0.0
+        b, k = divmod(j - self.start, self.width)
+        return float(self.tops[b][i, k])
+
+    # -------------------------------------------------------------------------- block steps
+
+    def best_columns(self, selection: int, left: Array, diag: Array) -> tuple[Array, Array]:
+        """The `p` best scores of the columns held beyond the first `p`, and these columns.
+
+        By decreasing score, ties to the lowest column; the score of a column is the best of its
+        pairs ``(i, j)``, ``i < p``. Empty with a negative `selection`. `left` (p, n) and `diag`
+        (n,) as of `Coordinator`.
+        """
+        if selection < 0:
+            return np.empty(0), np.empty(0, dtype=np.int64)
+        scores, (tile, _) = np.empty(self.stop - self.start), self._tiled.work(self.n_components)
+        rows = np.arange(self.n_components)
+        for lo, hi, at in self._sweep(rows):
+            self._tiled.read(rows, lo, hi, tile, at)
+            self._score_tile(selection, tile, lo, hi, at, left, diag, scores)
+        return self._best_of(scores)
+
+    def take_columns(self, indices: Array) -> Array:
+        """A copy of those of the columns `indices`, ascending, that are held here; (n, any)."""
+        held = indices[(self.start <= indices) & (indices < self.stop)]
+        if self._prefetch is not None:
+            for j in held.tolist():
+                self._prefetch.column(*divmod(j - self.start, self.width))
+        return self._tiled.take(held)
+
+    def apply_block(
+        self,
+        selection: int,
+        rows: Array,
+        g: Array,
+        indices: Array,
+        columns: Array,
+        left: Array,
+        diag: Array,
+    ) -> tuple[Array, Array]:
+        """Apply a block step: `rows` by `g`, then the columns `indices` become `columns`.
+
+        All are ascending; the first `p` rows are among `rows`. `left` and `diag` are those after
+        the step; returns what `best_columns` would then.
+        """
+        tiled, p = self._tiled, self.n_components
+        scores, product = np.empty(self.stop - self.start), RowProduct(rows, g, tiled)
+        for lo, hi, at in self._sweep(rows):
+            tile = product.on_tile(lo, hi, at)
+            if selection >= 0:
+                a, b = np.searchsorted(indices, [lo, hi])
+                tile[:p, indices[a:b] - lo + at] = columns[:p, a:b]
+                self._score_tile(selection, tile, lo, hi, at, left, diag, scores)
+        a, b = np.searchsorted(indices, [self.start, self.stop])
+        tiled.put(indices[a:b], columns[:, a:b])
+        return self._best_of(scores if selection >= 0 else scores[:0])
+
+    def _sweep(self, rows: Array) -> Iterator[tuple[int, int, int]]:
+        """The tiles of `TiledColumns`, for work on `rows`, which are asked for ahead."""
+        asked = 0
+        for lo, hi, at in self._tiled.tiles():
+            while self._prefetch is not None and asked < len(self._starts):
+                if self._starts[asked] >= hi:
+                    break
+                self._prefetch.rows(asked, rows)
+                asked += 1
+            yield lo, hi, at
+
+    def _score_tile(
+        self,
+        selection: int,
+        tile: Array,
+        lo: int,
+        hi: int,
+        at: int,
+        left: Array,
+        diag: Array,
+        scores: Array,
+    ) -> None:
+        """Scores of the columns lo..hi-1, those below `p` -inf; their rows are ``tile[:, at:]``."""
+        first = min(max(lo, self.n_components), hi)
+        scores[lo - self.start : first - self.start] = -np.inf
+        part = scores[first - self.start : hi - self.start]
+        best_of_tile(selection, tile, at + first - lo, first, left, diag, part)
+
+    def _best_of(self, scores: Array) -> tuple[Array, Array]:
+        places = top_columns(scores, self.n_components)
+        return scores[places], self.start + places
+
+
+def make_partitions(
+    working: WorkingMatrix, n_components: int, count: int, first: int = 0
+) -> list[Partition]:
+    """The blocks of a working matrix in `count` runs, or one for each block if those are fewer.
+
+    The matrix holds the columns `first` and on of all.
+    Pages that are not in the cache, since it is too small, are asked for ahead of each move.
+    """
+    blocks, p = working.blocks, n_components
+    count = min(count, len(blocks))
+    bounds = np.linspace(0, len(blocks), count + 1).astype(int).tolist()
+    partitions = []
+    for a, b in pairwise(bounds):
+        prefetch = None
+        if working.crowds_cache:
+            held = p if working.tops else 0
+            prefetch = PagePrefetch(
+                working.maps[a:b],
+                working.width,
+                working.n_features,
+                held,
+                working.dtype.itemsize,
+                working.most_mapped,
+            )
+        start, stop = a * working.width, min(b * working.width, working.n_samples)
+        tops = working.tops[a:b] if working.tops else None
+        partitions.append(Partition(blocks[a:b], first + start, first + stop, p, tops, prefetch))
+    return partitions

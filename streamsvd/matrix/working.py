@@ -1,0 +1,255 @@
+"""The working matrix: blocks of columns that are rewritten in place, in memory or mapped files.
+
+On disk it is a Zarr array without compression, so that each chunk file is the raw bytes of one
+block: a map of the file rewrites two rows for the price of two rows, while any Zarr library can
+read the array.
+"""
+
+import errno
+import mmap
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvd.arrays import Array
+from streamsvd.errors import ResourceError
+from streamsvd.sizes import PAGE
+from streamsvd.system import drop_pages
+
+
+class WorkingMatrix:
+    """Blocks of columns of an n x N matrix, all of one width.
+
+    Iterating gives ``(start, stop, block)``; columns of a block beyond ``stop - start`` are
+    padding, without meaning.
+
+    Parameters
+    ----------
+    blocks : list of (n, c) C-contiguous arrays
+    n_samples : int
+        `N`.
+    paths, maps : lists of Path and of mmap
+        What backs the blocks on disk, empty in memory.
+
+    Attributes
+    ----------
+    tops : list of (n_rows, c) arrays, or None
+        The first rows of each block while they are held in memory.
+    crowds_cache : bool
+        Whether the blocks on disk are more than the page cache can hold. Then passes over whole
+        blocks leave nothing of them in the cache: moves read the pages that they need.
+    most_mapped : int or None
+        Bytes of pages that may be mapped, where they count as memory of the process, as in workers
+        of Dask.
+    """
+
+    def __init__(
+        self,
+        blocks: list[Array],
+        n_samples: int,
+        paths: Sequence[Path] = (),
+        maps: Sequence[mmap.mmap] = (),
+    ) -> None:
+        self.blocks, self.paths, self.maps = blocks, paths, maps
+        self.n_features, self.width = blocks[0].shape
+        self.n_samples = n_samples
+        self.dtype: np.dtype[Any] = blocks[0].dtype
+        self.tops: list[Array] | None = None
+        self.crowds_cache = False
+        self.most_mapped: int | None = None
+
+    @classmethod
+    def in_memory(cls, n_features: int, n_samples: int, dtype: np.dtype[Any]) -> "WorkingMatrix":
+        """One block in memory, not yet filled."""
+        return cls([np.empty((n_features, n_samples), dtype=dtype)], n_samples)
+
+    @classmethod
+    def map(
+        cls, paths: list[Path], n_features: int, n_samples: int, width: int, dtype: np.dtype[Any]
+    ) -> "WorkingMatrix":
+        """The chunk files `paths`, mapped for reading and writing."""
+        n_bytes = n_features * width * dtype.itemsize
+        maps: list[mmap.mmap] = []
+        blocks: list[Array] = []
+        for path in paths:
+            try:
+                with open(path, "r+b") as file:
+                    mapped = mmap.mmap(file.fileno(), n_bytes)
+            except (OSError, ValueError) as error:
+                blocks.clear()
+                for opened in maps:
+                    opened.close()  # the files may have to be removed
+                raise ResourceError(
+                    f"{path} cannot be mapped for writing: {error}; "
+                    + (
+                        f"{len(paths)} files are needed: raise the limit (ulimit -n)"
+                        if isinstance(error, OSError) and error.errno == errno.EMFILE
+                        else "use a workspace on a local disk"
+                    )
+                ) from error
+            # Moves touch two rows of pages: reading ahead would read the rest of the chunk.
+            if hasattr(mmap, "MADV_RANDOM"):
+                mapped.madvise(mmap.MADV_RANDOM)
+            maps.append(mapped)
+            blocks.append(np.frombuffer(mapped, dtype=dtype).reshape(n_features, width))
+        return cls(blocks, n_samples, paths, maps)
+
+    def __iter__(self) -> Iterator[tuple[int, int, Array]]:
+        for b, block in enumerate(self.blocks):
+            start = b * self.width
+            yield start, min(start + self.width, self.n_samples), block
+
+    def sweep(self) -> Iterator[tuple[int, int, Array]]:
+        """Like iterating, for work on whole blocks: they are read ahead."""
+        for b, part in enumerate(self):
+            if self.maps and hasattr(mmap, "MADV_SEQUENTIAL"):
+                self.maps[b].madvise(mmap.MADV_SEQUENTIAL)
+            yield part
+            if self.maps and hasattr(mmap, "MADV_RANDOM"):
+                self.maps[b].madvise(mmap.MADV_RANDOM)
+            if self.crowds_cache:
+                self.maps[b].flush()
+                self.maps[b].madvise(mmap.MADV_DONTNEED)  # of this map; mapped pages are kept
+                with open(self.paths[b], "rb") as file:
+                    drop_pages(file.fileno())
+
+    def write(self, start: int, strip: Array) -> None:
+        """Write the columns `strip` (n, c), C-contiguous, from column `start` on."""
+        done = 0
+        while done < strip.shape[1]:
+            b, k = divmod(start + done, self.width)
+            count = min(self.width - k, strip.shape[1] - done)
+            self._write_in(b, k, strip[:, done : done + count])
+            done += count
+
+    @contextmanager
+    def write_behind(self) -> Iterator[Callable[[int, Array], None]]:
+        """A `write` that returns at once, for strips that come in order and stay as they are.
+
+        On the disk, one strip is written while the caller works on the next.
+        """
+        if not self.paths:
+            yield self.write
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="streamsvd-write") as writer:
+            pending: Future[None] | None = None
+
+            def write(start: int, strip: Array) -> None:
+                nonlocal pending
+                if pending is not None:
+                    pending.result()
+                pending = writer.submit(self.write, start, strip)
+
+            yield write
+            if pending is not None:
+                pending.result()
+
+    def _write_in(self, b: int, k: int, part: Array) -> None:
+        if not self.paths:
+            self.blocks[b][:, k : k + part.shape[1]] = part
+            return
+        try:
+            with open(self.paths[b], "r+b", buffering=0) as file:
+                fd = file.fileno()
+                piece_bytes = sys.maxsize if self.crowds_cache else PAGE
+                if part.shape[1] == self.width and part.flags.c_contiguous:
+                    _write(fd, part, 0, piece_bytes)
+                else:
+                    for i, row in enumerate(part):
+                        _write(fd, row, (i * self.width + k) * part.itemsize, piece_bytes)
+                if self.crowds_cache and k + part.shape[1] == self.width:
+                    os.fsync(fd)
+                    drop_pages(fd)
+        except OSError as error:
+            raise ResourceError(
+                f"cannot write {self.paths[b]}: {error}; make room, or raise the limit of open "
+                "files (ulimit -n)"
+            ) from error
+
+    def columns(self, stop: int) -> Array:
+        """A copy of the columns below `stop`, (n, stop)."""
+        return self.rows(self.n_features, stop)
+
+    def rows(self, n_rows: int, stop: int) -> Array:
+        """A copy of the first rows, columns below `stop`, (n_rows, stop)."""
+        return np.concatenate(
+            [
+                block[:n_rows, : max(0, stop - start)]
+                for start, _, block in self
+                if start < stop or start == 0
+            ],
+            axis=1,
+        )
+
+    def diagonal(self, first: int = 0) -> Array:
+        """The entries ``[first + k, k]``, as many as there are."""
+        size = max(0, min(self.n_features - first, self.n_samples))
+        k = np.arange(size)
+        out = np.empty(size, dtype=self.dtype)
+        for start, stop, block in self:
+            here = k[start : min(stop, size)]
+            out[here] = block[first + here, here - start]
+        return out
+
+    def gather(self, columns: Array) -> Array:
+        """A copy of the given columns (ascending), (n, len(columns))."""
+        out = np.empty((self.n_features, len(columns)), dtype=self.dtype)
+        for start, here, block in self._holding(columns):
+            out[:, here] = block[:, columns[here] - start]
+        return out
+
+    def scatter(self, columns: Array, values: Array) -> None:
+        """Write the given columns (ascending) from `values` (n, len(columns))."""
+        for start, here, block in self._holding(columns):
+            block[:, columns[here] - start] = values[:, here]
+
+    def _holding(self, columns: Array) -> Iterator[tuple[int, slice, Array]]:
+        for start, stop, block in self:
+            a, b = np.searchsorted(columns, [start, stop])
+            if a < b:
+                yield start, slice(a, b), block
+
+    def swap_rows(self, order: Array) -> None:
+        """Reorder the rows: row r becomes what row ``order[r]`` was. Touches those that move."""
+        moved = np.flatnonzero(order != np.arange(len(order)))
+        for block in self.blocks:
+            block[moved] = block[order[moved]]
+
+    def hold_rows(self, n_rows: int) -> None:
+        """Keep the first rows in memory from now on, in `tops`."""
+        self.tops = [block[:n_rows].copy() for block in self.blocks]
+
+    def release_rows(self) -> None:
+        """Write the rows that are held in memory back to their blocks."""
+        for block, top in zip(self.blocks, self.tops or [], strict=False):
+            block[: len(top)] = top
+        self.tops = None
+
+    def flush(self) -> None:
+        """Wait until all blocks are on the disk."""
+        for mapped in self.maps:
+            mapped.flush()
+
+
+def _write(fd: int, values: Array, offset: int, piece_bytes: int) -> None:
+    """Write contiguous `values` at `offset`, in pieces that end at multiples of `piece_bytes`.
+
+    What is written in one call is cached in pieces as large, and such a piece is written back whole
+    when a map changes one number of it: eight times the bytes for a column move, measured on Linux
+    6.18 with ext4. So what is to stay in the cache is written a page at a time. Storing through the
+    map keeps single pages too, but costs a fault for each, twice the time.
+    """
+    data = memoryview(values).cast("B")  # type: ignore[arg-type]
+    first = piece_bytes - offset % piece_bytes
+    for start in (0, *range(first, len(data), piece_bytes)):
+        stop = first if start == 0 else start + piece_bytes
+        piece = data[start:stop]
+        while piece:
+            written = os.pwrite(fd, piece, offset + start)
+            piece, start = piece[written:], start + written

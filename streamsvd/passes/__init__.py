@@ -1,0 +1,1 @@
+"""Passes over all samples: into the working matrix, to the Gram matrix, to measure."""

@@ -1,0 +1,323 @@
+"""The one-pass reduction: ``X X^T`` from a single read of the source.
+
+Where n x n numbers fit in memory, Algorithm 1 runs on ``A = X X^T`` instead of `X`: blocks are
+symmetric positive semidefinite, so ``G = H``, and the trace of the first p diagonal entries is the
+explained variance itself.
+
+The sum has one order whatever reads the samples: blocks of samples are added up to leaves, and the
+leaves in a tree. Sizes of blocks and leaves depend on `n` alone, so the bits are the same for any
+chunking, any number of threads, and any split of the leaves over workers.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from streamsvd.arrays import Array
+from streamsvd.data.source import Described, Source
+from streamsvd.errors import OptionError
+from streamsvd.kernels.moments import subtract_shift
+from streamsvd.options import working_dtype
+from streamsvd.passes.preprocessing import Preprocessing, refuse_constant
+from streamsvd.passes.strips import LARGEST, StripReader
+from streamsvd.passes.sum_tree import SumTree
+from streamsvd.sizes import block_samples, leaf_samples
+
+
+def tile_rows(n_features: int) -> int:
+    """Rows and columns of the Gram matrix that one task computes: some tasks for each thread."""
+    return min(512, max(128, -(-n_features // 4)))
+
+
+def gram_matrix(
+    source: Source,
+    center: str | None,
+    normalize: str | None,
+    step: int | None = None,
+    n_threads: int = 1,
+    on_samples: Callable[[int], None] = lambda n: None,
+) -> tuple[Array, Preprocessing]:
+    """``X X^T`` of the centred and scaled source, in one pass, and what was learned on the way.
+
+    Accumulated in float64 from data shifted by the first sample, so that a large offset costs no
+    digits and a constant feature has a variance of exactly zero. The same bits for any chunking
+    and any number of threads.
+
+    Returns
+    -------
+    gram : (n, n) float64 array
+        Symmetric.
+    preprocessing : Preprocessing
+        With the fitted mean and scale.
+
+    Notes
+    -----
+    Cost: one read of the source and ``n^2 N`` operations. Memory: ``8 n^2`` bytes twice (once more
+    for each level of the tree, see `sizes.gram_sums`), two blocks and two strips of samples.
+    """
+    if isinstance(source, SummedSamples):
+        return source.gram(center, normalize)
+    with GramSum(source.n_features, center, normalize, n_threads) as total:
+        total.extend(strips(source, step), on_samples)
+        return total.result(source.name)
+
+
+def strips(
+    source: Source, step: int | None = None, start: int = 0, stop: int | None = None
+) -> Iterable[Array]:
+    """The samples ``start..stop-1``, checked, in the narrowest type that holds them exactly."""
+    # scores square what are squares already
+    reader = StripReader(
+        source, working_dtype(source.dtype), step, LARGEST**0.5, start=start, stop=stop
+    )
+    return (strip for _, strip in reader)
+
+
+class GramSum:
+    """``X X^T`` of samples that come in order, in pieces of any size; a context manager.
+
+    Parameters
+    ----------
+    n_features : int
+        `n`.
+    center, normalize : {None, "features", "samples"}
+    n_threads : int
+        That multiply.
+    shift : (n,) array, optional
+        What is subtracted from the samples of features that are centred or scaled; the first
+        sample (centred and scaled itself, if samples are) by default.
+
+    Attributes
+    ----------
+    n_samples : int
+        That were added.
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        center: str | None,
+        normalize: str | None,
+        n_threads: int = 1,
+        shift: Array | None = None,
+    ) -> None:
+        if center == "features" and normalize == "samples":
+            raise OptionError(
+                'center="features" with normalize="samples" needs the means before the norms, two '
+                'passes: not with reduction="gram"'
+            )
+        n = n_features
+        self.preprocessing = Preprocessing(center, normalize, np.zeros(n), np.ones(n))
+        self._of_samples = self.preprocessing.before()
+        self._of_features = "features" in (center, normalize)
+        self._changes_samples = "samples" in (center, normalize)
+        self.shift = shift
+        self.n_samples = 0
+        self._block = np.ones((n + 1, block_samples(n)))  # a row of ones: sums come as products
+        self._filled = 0
+        self._leaf: Array | None = None
+        self._leaf_samples = 0
+        self._tree = SumTree()
+        rows = tile_rows(n)
+        self._panels = [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
+        self._tiles = list(lower_tiles(self._panels))
+        self._n_threads = n_threads
+        self._start_threads()
+
+    def _start_threads(self) -> None:
+        self._blas = ThreadpoolController()
+        self._threads = ThreadPoolExecutor(self._n_threads, thread_name_prefix="streamsvd-gram")
+        self._spare: Array | None = None
+        self._products: list[Future[None]] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied and pickled: not the threads, nor the empty parts of blocks."""
+        left_out = ("_blas", "_threads", "_spare", "_products")
+        state = {k: v for k, v in vars(self).items() if k not in left_out}
+        return state | {"_block": self._block[:, : self._filled]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        filled = state.pop("_block")
+        vars(self).update(state)
+        self._block = np.ones((len(filled), block_samples(len(filled) - 1)))
+        self._block[:, : self._filled] = filled
+        self._start_threads()
+
+    def __enter__(self) -> "GramSum":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._threads.shutdown()
+
+    def extend(
+        self, strips: Iterable[Array], on_samples: Callable[[int], None] = lambda n: None
+    ) -> None:
+        """Add samples that come in pieces, (n, c) each; `on_samples` is told each `c`.
+
+        One block is multiplied while the next is filled.
+        """
+        with self._blas.limit(limits=1, user_api="blas"):
+            try:
+                for strip in strips:
+                    self._add(strip)
+                    on_samples(strip.shape[1])
+            finally:
+                self._wait()
+
+    def _add(self, samples: Array) -> None:
+        n, done = len(samples), 0
+        if self.shift is None and not (self._changes_samples and self._of_features):
+            self.shift = samples[:, 0].astype(np.float64) if self._of_features else np.zeros(n)
+        while done < samples.shape[1]:
+            count = min(self._block.shape[1] - self._filled, samples.shape[1] - done)
+            block = self._block[:n, self._filled : self._filled + count]
+            self._fill(samples[:, done : done + count], block)
+            done, self._filled = done + count, self._filled + count
+            if self._filled == self._block.shape[1]:
+                self._multiply()
+        self.n_samples += samples.shape[1]
+
+    def _fill(self, samples: Array, block: Array) -> None:
+        """Write samples to a part of the block, less the shift if nothing is to be done before."""
+        shift = self.shift
+        if shift is None or self._changes_samples:
+            shift = np.zeros(len(samples))
+
+        def fill(panel: slice) -> None:
+            subtract_shift(samples[panel], shift[panel], block[panel])
+
+        list(self._threads.map(fill, self._panels))
+
+    def node(self) -> Array:
+        """The sum so far, (n + 1, n): the lower triangle of ``Y Y^T``, below it the sums of `Y`.
+
+        `Y` are the samples, centred and scaled if samples are, less the shift.
+        """
+        if self._filled:
+            with self._blas.limit(limits=1, user_api="blas"):
+                self._multiply()
+                self._wait()
+        self._close_leaf()
+        return self._tree.total()
+
+    def result(self, name: str = "the data") -> tuple[Array, Preprocessing]:
+        """``X X^T`` of the centred and scaled samples, and what was learned from them."""
+        node, shift = self.node(), self.shift
+        assert shift is not None  # noqa: S101  (there is a block)
+        return finish(node, self.preprocessing, shift, self.n_samples, name)
+
+    def _multiply(self) -> None:
+        """Begin to add the block ``B``, as far as it is filled, to the leaf; go on with another."""
+        n, block = len(self._block) - 1, self._block
+        if self._filled < block.shape[1]:
+            block = np.ascontiguousarray(block[:, : self._filled])
+        if self._changes_samples:
+            self._of_samples.apply(block[:n])
+            if self._of_features:
+                if self.shift is None:
+                    self.shift = block[:n, 0].copy()
+                block[:n] -= self.shift[:, None]
+        self._wait()
+        if self._leaf is None:
+            self._leaf = np.zeros((n + 1, n))
+        leaf = self._leaf
+
+        def multiply(rows: slice, columns: slice) -> None:
+            leaf[rows, columns] += block[rows] @ block[columns].T
+
+        self._products = [self._threads.submit(multiply, *tile) for tile in self._tiles]
+        self._leaf_samples += self._filled
+        if block is self._block:
+            spare = self._spare
+            self._spare = block
+            self._block = np.ones_like(block) if spare is None else spare
+        self._filled = 0
+
+    def _wait(self) -> None:
+        """For the products that were begun."""
+        for product in self._products:
+            product.result()
+        self._products = []
+        if self._leaf_samples == leaf_samples(len(self._block) - 1):
+            self._close_leaf()
+
+    def _close_leaf(self) -> None:
+        if self._leaf is not None:
+            self._tree.add(self._leaf)
+        self._leaf, self._leaf_samples = None, 0
+
+
+def lower_tiles(panels: list[slice]) -> Iterator[tuple[slice, slice]]:
+    """Rows and columns of the tiles of the lower triangle and of the row below it, largest first.
+
+    A diagonal tile is the product of a matrix with its own transpose, for which BLAS needs half of
+    the operations.
+    """
+    last = panels[-1]
+    n = last.stop
+    for rows in panels[1:]:
+        for columns in panels:
+            if columns.start < rows.start:
+                yield slice(rows.start, n + 1 if rows == last else rows.stop), columns
+    for panel in panels:
+        yield panel, panel
+    yield slice(n, n + 1), last
+
+
+class SummedSamples(Source):
+    """Samples that are no longer there, but their sum: all that the Gram matrix needs."""
+
+    def __init__(self, total: GramSum, name: str = "the batches") -> None:
+        shape = (total.n_samples, len(total.preprocessing.mean))
+        super().__init__(Described(np.dtype(np.float64), shape), 0, name, 1)
+        self._total = total
+
+    def gram(self, center: str | None, normalize: str | None) -> tuple[Array, Preprocessing]:
+        """As `gram_matrix`; the last call to make."""
+        with self._total as total:
+            was = (total.preprocessing.center, total.preprocessing.normalize)
+            if was != (center, normalize):
+                raise OptionError(
+                    f"the batches were added with center={was[0]!r} and normalize={was[1]!r}, not "
+                    f"{center!r} and {normalize!r}: add them again"
+                )
+            return total.result(self.name)
+
+
+def finish(
+    node: Array, preprocessing: Preprocessing, shift: Array, n_samples: int, name: str
+) -> tuple[Array, Preprocessing]:
+    """From the sum over all samples (see `GramSum.node`), which is used up, to what was asked for.
+
+    Refuses to scale features that are constant.
+    """
+    n = node.shape[1]
+    gram, sums = node[:n], node[n]
+    for first in range(0, n, 64):
+        part = slice(first, first + 64)
+        gram[:first, part] = gram[part, :first].T
+        gram[part, part] = np.tril(gram[part, part]) + np.tril(gram[part, part], -1).T
+    if "features" not in (preprocessing.center, preprocessing.normalize):
+        return gram, preprocessing
+    offset = sums / n_samples  # of the mean from the shift
+    variance = np.diag(gram) / n_samples - offset**2
+    if preprocessing.center == "features":
+        preprocessing.mean[:] = shift + offset
+    if preprocessing.normalize == "features":
+        refuse_constant(name, variance)
+        preprocessing.scale[:] = np.sqrt(variance)
+    scale = preprocessing.scale
+    for first in range(0, n, 64):  # temporaries of n x n would double the memory
+        part = slice(first, first + 64)
+        if preprocessing.center == "features":
+            gram[part] -= n_samples * np.outer(offset[part], offset)
+        else:
+            # sum of x x' = sum of (x - s)(x - s)' + N (s o' + o s' + s s')
+            mixed = np.outer(shift[part], offset) + np.outer(offset[part], shift)
+            gram[part] += n_samples * (mixed + np.outer(shift[part], shift))
+        if preprocessing.normalize == "features":
+            gram[part] /= np.outer(scale[part], scale)
+    return gram, preprocessing

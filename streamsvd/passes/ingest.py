@@ -1,0 +1,98 @@
+"""Ingest: one pass over the source into the working matrix, checking, centring and scaling."""
+
+import numpy as np
+
+from streamsvd.arrays import Array
+from streamsvd.data.source import Source
+from streamsvd.matrix.working import WorkingMatrix
+from streamsvd.passes.moments import Moments, add_up
+from streamsvd.passes.preprocessing import Preprocessing, learn
+from streamsvd.passes.strips import OnSamples, StripReader
+
+
+def ingest(
+    source: Source,
+    working: WorkingMatrix,
+    center: str | None,
+    normalize: str | None,
+    step: int | None = None,
+    on_samples: OnSamples = lambda n: None,
+) -> tuple[Preprocessing, Array]:
+    """Fill the working matrix from the source.
+
+    Each sample is read once, `step` at a time. What needs statistics of the features is
+    done in a second pass, over the working matrix.
+
+    Returns
+    -------
+    preprocessing : Preprocessing
+        With the fitted mean and scale.
+    energies : (n,) array
+        Sum of squares of each row of the working matrix.
+    """
+    columns = Ingest(source, working, center, normalize)
+    leaves = columns.read(None, step, on_samples)
+    preprocessing = learn(
+        source.name, center, normalize, add_up(leaves), columns.shift, source.n_samples
+    )
+    if "features" in (center, normalize):
+        leaves = columns.settle(preprocessing)
+    return preprocessing, add_up(leaves)[1]
+
+
+class Ingest:
+    """The samples from `start` on, as many as `working` holds, on their way into it."""
+
+    def __init__(
+        self,
+        source: Source,
+        working: WorkingMatrix,
+        center: str | None,
+        normalize: str | None,
+        start: int = 0,
+    ) -> None:
+        n = source.n_features
+        self._source, self._working, self._start = source, working, start
+        self._of_features = "features" in (center, normalize)
+        self.shift = np.zeros(n)
+        self._before = Preprocessing(center, normalize, np.zeros(n), np.ones(n)).before()
+
+    def first_sample(self) -> Array:
+        """The shift for all workers."""
+        strip = self._source.read(0, 1, self._working.dtype)
+        self._before.apply(strip)
+        return strip[:, 0].astype(np.float64)
+
+    def read(
+        self, shift: Array | None, step: int | None, on_samples: OnSamples = lambda n: None
+    ) -> list[Array]:
+        """Read the samples into the working matrix; the leaves of their moments.
+
+        `shift` is that of the whole data, by default the first sample read. It is not used, and
+        zero, where nothing is learned of the features.
+        """
+        source, start = self._source, self._start
+        if not self._of_features:
+            shift = self.shift
+        moments = Moments(source.n_features, source.n_samples, shift)
+        stop = start + self._working.n_samples
+        reader = StripReader(source, self._working.dtype, step, start=start, stop=stop)
+        with self._working.write_behind() as write:
+            for first, strip in reader:
+                self._before.apply(strip)
+                write(first - start, strip)
+                moments.add(first, strip)
+                on_samples(strip.shape[1])
+        if moments.shift is not None:
+            self.shift = moments.shift
+        return moments.leaves
+
+    def settle(self, preprocessing: Preprocessing) -> list[Array]:
+        """Do to the samples what needed statistics of the features; the leaves anew."""
+        after = preprocessing.after()
+        n = self._source.n_features
+        moments = Moments(n, self._source.n_samples, np.zeros(n))
+        for first, stop, block in self._working.sweep():
+            after.apply(block)
+            moments.add(self._start + first, block, stop - first)
+        return moments.leaves

@@ -1,0 +1,89 @@
+"""How samples are centred and scaled, and what has to be learned from the data for it."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streamsvd.arrays import Array
+from streamsvd.errors import SourceError
+from streamsvd.kernels.moments import center_samples, normalize_samples
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How samples are centred and scaled, in this order, with what was learned from the data.
+
+    Attributes
+    ----------
+    center, normalize : {None, "features", "samples"}
+        ``"features"``: by the fitted `mean` and `scale`; ``"samples"``: each sample by its own
+        mean over the features and its own Euclidean norm, as in the paper.
+    mean, scale : (n,) float64 arrays
+        Zeros and ones where they are not used.
+    """
+
+    center: str | None
+    normalize: str | None
+    mean: Array
+    scale: Array
+
+    def before(self) -> "Preprocessing":
+        """What can be done to samples before statistics of the features are known."""
+        of_samples = self.normalize == "samples" and self.center != "features"
+        return replace(
+            self,
+            center="samples" if self.center == "samples" else None,
+            normalize="samples" if of_samples else None,
+        )
+
+    def after(self) -> "Preprocessing":
+        """What `before` leaves to do."""
+        before = self.before()
+        return replace(
+            self,
+            center=None if before.center else self.center,
+            normalize=None if before.normalize else self.normalize,
+        )
+
+    def apply(self, strip: Array) -> None:
+        """Centre and scale the samples of `strip` (n, c), C-contiguous, in place."""
+        if self.center == "features":
+            strip -= self.mean[:, None]
+        elif self.center == "samples":
+            center_samples(strip)
+        if self.normalize == "features":
+            strip /= self.scale[:, None]
+        elif self.normalize == "samples":
+            normalize_samples(strip)
+
+
+def learn(
+    name: str,
+    center: str | None,
+    normalize: str | None,
+    moments: Array,
+    shift: Array,
+    n_samples: int,
+) -> Preprocessing:
+    """Mean and scale of the features from their moments, where they are asked for."""
+    mean, scale = np.zeros(len(shift)), np.ones(len(shift))
+    sums, squares = moments
+    mean_shift = sums / n_samples
+    if center == "features":
+        mean += shift + mean_shift
+    if normalize == "features":
+        variance = squares / n_samples - mean_shift**2
+        refuse_constant(name, variance)
+        scale *= np.sqrt(variance)
+    return Preprocessing(center, normalize, mean, scale)
+
+
+def refuse_constant(name: str, variance: Array) -> None:
+    """Refuse to divide by the standard deviation of features that have none."""
+    constant = np.flatnonzero(variance <= 0)
+    if len(constant):
+        which = ", ".join(str(i) for i in constant[:5]) + (", ..." if len(constant) > 5 else "")
+        raise SourceError(
+            f"{len(constant)} feature(s) of {name} are constant and cannot be scaled to "
+            f'unit variance: {which}; drop them, or do not pass normalize="features"'
+        )

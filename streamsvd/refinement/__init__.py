@@ -1,0 +1,1 @@
+"""More variance from sparse components within a budget of nonzeros."""

@@ -1,0 +1,1 @@
+"""What a fit gives: components, the path, files, text, pictures. The only matplotlib."""

@@ -1,0 +1,342 @@
+"""Sparse orthonormal components, and the path that led to them: all that follows from the log."""
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from scipy import sparse
+
+from streamsvd.algorithm.block_log import BlockLog, Log
+from streamsvd.arrays import Array
+from streamsvd.data.labels import Axis
+from streamsvd.errors import OptionError
+from streamsvd.passes.preprocessing import Preprocessing
+from streamsvd.refinement.refine import Refined
+
+
+class History(NamedTuple):
+    """The path of a fit, one entry after each transform."""
+
+    trace: Array
+    """(m,) the objective: sum of the first p diagonal entries; never decreases."""
+    n_nonzeros: Array
+    """(m,) nonzeros of the components, counted from the supports."""
+    fill: Array
+    """(m,) the same as a share of ``p n``."""
+    explained_variance: Array
+    """(m,) share of the total variance captured; NaN where it is not known."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Solution:
+    """Sparse orthonormal components of a matrix `X` of n features by N samples.
+
+    Everything follows from the transform log; sparse matrices are built on first use and kept.
+    `streamsvd.SVDResult` adds what is done with data, files and pictures.
+
+    Attributes
+    ----------
+    log : TransformLog or BlockLog
+        Pairs and 2x2 factors of all transforms of the fit, or indices and factors of its block
+        steps (``algorithm="block"``), which count as transforms.
+    n_transforms : int
+        How many of them this result uses, see `at`.
+    n_samples : int
+        `N`.
+    initial_diagonal : (p,) array
+        Diagonal of the working matrix (`X`, or its Gram matrix) before the first transform.
+    total_energy : float
+        Sum of squares of `X` after centring and scaling.
+    final_energies : (p,) array
+        Sum of squares of the first p rows of ``U^T X`` at the end of the fit.
+    preprocessing : Preprocessing
+        How samples are centred and scaled.
+    sample_axis : int
+        Axis of the samples in the source.
+    dtype : numpy.dtype
+        Precision of the working matrix.
+    stopped : str
+        Why the fit ended: ``"n_transforms"`` or ``"converged"``.
+    settings : dict
+        The options of the fit and the version that made it, for the record.
+    gram : (n, n) array or None
+        ``X X^T`` of a fit with ``reduction="gram"``; not saved.
+    refined : Refined or None
+        Components that `refine` made from those of the path. They replace them in `components`;
+        `path_components` keeps the others.
+    features, samples : Axis or None
+        What they are called, where the data said.
+    seconds : float or None
+        What the call that made it took, refinement included; None where it was not recorded.
+    bytes_read : int or None
+        Read from the source by that call, counted after decompression.
+    """
+
+    log: Log
+    n_transforms: int
+    n_samples: int
+    initial_diagonal: Array
+    total_energy: float
+    final_energies: Array
+    preprocessing: Preprocessing
+    sample_axis: int
+    dtype: np.dtype[Any]
+    stopped: str
+    settings: dict[str, Any]
+    gram: Array | None = None
+    refined: Refined | None = None
+    features: Axis | None = None
+    samples: Axis | None = None
+    seconds: float | None = None
+    bytes_read: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: as saved, without the Gram matrix and what is built on first use."""
+        return {one.name: getattr(self, one.name) for one in fields(self)} | {"gram": None}
+
+    # ------------------------------------------------------------------------------ sizes
+
+    @property
+    def n_components(self) -> int:
+        """`p`."""
+        return self.log.n_components
+
+    @property
+    def n_features(self) -> int:
+        """`n`."""
+        return self.log.n_features
+
+    @property
+    def feature_names(self) -> Array | None:
+        """(n,) names of the features, None where the data had none."""
+        return None if self.features is None else self.features.names
+
+    @property
+    def sample_names(self) -> Array | None:
+        """(N,) names of the samples of the fit, None where the data had none in memory."""
+        return None if self.samples is None else self.samples.names
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether the fit worked on ``X X^T`` (``reduction="gram"``)."""
+        return self.settings["reduction"] == "gram"
+
+    @property
+    def mean(self) -> Array:
+        """(n,) means of the features, zeros unless ``center="features"``."""
+        return self.preprocessing.mean
+
+    @property
+    def scale(self) -> Array:
+        """(n,) scales of the features, ones unless ``normalize="features"``."""
+        return self.preprocessing.scale
+
+    # ------------------------------------------------------------------------- components
+
+    @cached_property
+    def components(self) -> sparse.csr_array:
+        """(p, n) components as rows, by decreasing singular value.
+
+        Orthonormal to rounding and exactly zero off their supports. The loading of largest
+        absolute value is positive (the first on ties).
+        """
+        rows = self._rows
+        return _signed_rows(rows, self._order, _signs(rows))
+
+    @cached_property
+    def path_components(self) -> sparse.csr_array:
+        """(p, n) components of the path at `n_transforms`: `components` before `refine`."""
+        return replace(self, refined=None).components
+
+    @cached_property
+    def right(self) -> sparse.csr_array:
+        """(p, N) right vectors as rows, orthonormal.
+
+        ``components @ X @ right.T`` has `singular_values` on its diagonal. Not there after
+        ``reduction="gram"`` or `refine`.
+        """
+        if self.is_reduced or self.refined is not None:
+            raise OptionError(
+                "there are no right vectors on X X^T or after refine(); use transform(X) for the "
+                "scores, or fit without reduction"
+            )
+        signs = _signs(self._rows) * np.where(self._diagonal < 0, -1.0, 1.0)
+        return _signed_rows(self.log.right_vectors(self.n_transforms), self._order, signs)
+
+    @property
+    def singular_values(self) -> Array:
+        """(p,) diagonal of ``U_p^T X V_p``, descending; at most those of `X`, in sum.
+
+        After ``reduction="gram"`` or `refine`: the norms of the rows of ``U_p^T X``.
+        """
+        if self.is_reduced or self.refined is not None:
+            return np.sqrt(np.maximum(self._energies, 0.0))[self._order]
+        return np.abs(self._diagonal)[self._order]
+
+    @cached_property
+    def _diagonal(self) -> Array:
+        return self.log.diagonal(self.initial_diagonal, self.n_transforms)
+
+    @cached_property
+    def _energies(self) -> Array:
+        """(p,) sums of squares of the rows of ``U_p^T X``, not sorted; NaN where not known."""
+        if self.refined is not None:
+            return self.refined.energies
+        if self.is_reduced:
+            return self._diagonal
+        if self.n_transforms == len(self.log):
+            return self.final_energies
+        return np.full(self.n_components, np.nan)
+
+    @cached_property
+    def _order(self) -> Array:
+        sizes = self._diagonal if self.refined is None else self._energies
+        return np.argsort(-np.abs(sizes), kind="stable")
+
+    @cached_property
+    def _rows(self) -> sparse.csr_array:
+        if self.refined is not None:
+            return self.refined.components
+        return self.log.components(self.n_transforms)
+
+    # ------------------------------------------------------------------------------- path
+
+    @property
+    def pairs(self) -> Array:
+        """(m, 2) the pairs (i, j) of the transforms, in order; rows of the working matrix.
+
+        After a pivot, row r is feature ``log.order[r]``. Block steps have ``log.indices`` instead.
+        """
+        if isinstance(self.log, BlockLog):
+            raise OptionError("block steps have no pairs: see log.indices")
+        return self.log.pairs[: self.n_transforms]
+
+    @property
+    def n_nonzeros(self) -> int:
+        """Nonzeros of the components."""
+        return int(self._rows.nnz)
+
+    @property
+    def fill(self) -> float:
+        """Nonzeros of the components as a share of ``p n``."""
+        return self.n_nonzeros / (self.n_components * self.n_features)
+
+    @cached_property
+    def history(self) -> History:
+        """Trace, nonzeros, fill and explained variance after each transform."""
+        k = self.n_transforms
+        nonzeros = self.log.n_nonzeros(k)
+        trace = self.log.trace(self.initial_diagonal, k)
+        explained = np.full(k, np.nan)
+        if self.is_reduced and self.total_energy > 0:
+            explained = trace / self.total_energy
+        elif k and k == len(self.log):
+            explained[-1] = replace(self, refined=None).explained_variance_ratio.sum()
+        fill = nonzeros / (self.n_components * self.n_features)
+        return History(trace, nonzeros, fill, explained)
+
+    def path(self) -> Array:
+        """The whole path as a table: a structured array of ``len(log) + 1`` rows.
+
+        Fields ``transforms``, ``n_nonzeros``, ``fill``, ``explained_variance`` (a share of the
+        total; NaN where not known). `at` gives the result of any row.
+        """
+        history = replace(self, n_transforms=len(self.log)).history
+        fields = [("transforms", "i8"), ("n_nonzeros", "i8")]
+        fields += [("fill", "f8"), ("explained_variance", "f8")]
+        table = np.empty(len(self.log) + 1, dtype=fields)
+        table["transforms"] = np.arange(len(table))
+        table["n_nonzeros"] = np.append(self.n_components, history.n_nonzeros)
+        table["fill"] = table["n_nonzeros"] / (self.n_components * self.n_features)
+        start = np.nan
+        if self.is_reduced and self.total_energy > 0:
+            start = self.initial_diagonal.sum() / self.total_energy
+        table["explained_variance"] = np.append(start, history.explained_variance)
+        return table
+
+    @property
+    def explained_variance(self) -> Array:
+        """(p,) variance of the scores of each component, divisor ``N - 1``; NaN where not known.
+
+        The components are orthonormal, so these add up. They are variances proper when features
+        were centred, mean squares otherwise. Known at the end of a fit; elsewhere on the path
+        `accuracy` measures the sum in one pass.
+        """
+        return self._energies[self._order] / max(self.n_samples - 1, 1)
+
+    @property
+    def explained_variance_ratio(self) -> Array:
+        """(p,) `explained_variance` over the total variance of all features."""
+        total = self.total_energy / max(self.n_samples - 1, 1)
+        return self.explained_variance / total if total > 0 else np.zeros(self.n_components)
+
+    def at(
+        self,
+        k: int | None = None,
+        *,
+        fill: float | None = None,
+        explained_variance: float | None = None,
+    ) -> Self:
+        """The result at another point of the path, not refined.
+
+        Parameters
+        ----------
+        k : int
+            After the first `k` transforms.
+        fill : float
+            The last point with at most this share of nonzeros.
+        explained_variance : float
+            The first point that explains at least this share of the total variance; where that is
+            known along the path (``reduction="gram"``).
+        """
+        if sum(value is not None for value in (k, fill, explained_variance)) != 1:
+            raise OptionError("at() takes one of k, fill and explained_variance")
+        if fill is not None:
+            k = self._last_within(fill)
+        elif explained_variance is not None:
+            k = self._first_explaining(explained_variance)
+        last = len(self.log)
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 0 <= k <= last:
+            raise OptionError(
+                f"k must be an integer from 0 to the {last} transforms made; got {k!r}"
+            )
+        return replace(self, n_transforms=int(k), refined=None)
+
+    def _last_within(self, fill: float) -> int:
+        within = np.flatnonzero(self.path()["fill"] <= fill)
+        if not len(within):
+            least = 1 / self.n_features
+            raise OptionError(f"fill={fill} is below the {least:.3g} that the path starts with")
+        return int(within[-1])
+
+    def _first_explaining(self, share: float) -> int:
+        if not self.is_reduced:
+            raise OptionError(
+                'explained variance along the path is known after reduction="gram" only; use k or '
+                "fill, and accuracy(X)"
+            )
+        explained = self.path()["explained_variance"]
+        enough = np.flatnonzero(explained >= share)
+        if not len(enough):
+            raise OptionError(
+                f"explained_variance={share} is not reached: the path ends at {explained[-1]:.4g}"
+            )
+        return int(enough[0])
+
+
+def _signs(rows: sparse.csr_array) -> Array:
+    """+-1 for each row, such that its largest entry by absolute value becomes positive."""
+    bounds = pairwise(rows.indptr)
+    largest = [rows.data[a:b][np.argmax(np.abs(rows.data[a:b]))] for a, b in bounds]
+    return np.where(np.array(largest) < 0, -1.0, 1.0)
+
+
+def _signed_rows(rows: sparse.csr_array, order: Array, signs: Array) -> sparse.csr_array:
+    """Rows of a CSR matrix times +-1, in the given order."""
+    lengths = np.diff(rows.indptr)
+    signed = rows.data * np.repeat(signs, lengths)
+    take = np.concatenate([np.arange(rows.indptr[i], rows.indptr[i + 1]) for i in order])
+    indptr = np.concatenate([[0], np.cumsum(lengths[order])])
+    return sparse.csr_array((signed[take], rows.indices[take], indptr), shape=rows.shape)

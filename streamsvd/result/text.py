@@ -1,0 +1,154 @@
+"""What a solution says of itself: lines and tables of text, and HTML for notebooks."""
+
+from collections.abc import Iterable
+from html import escape
+from itertools import accumulate
+
+import numpy as np
+from dask.utils import format_bytes
+
+from streamsvd.result.solution import Solution
+
+STOPPED = {
+    "n_transforms": "as many as asked for",
+    "converged": "no pair had a score above the tolerance",
+}
+
+
+SHOWN = 10
+"""Components that a representation lists; tables that are asked for list all."""
+
+
+def headline(made: Solution) -> str:
+    """One line, like the call that would make it."""
+    explained = ""
+    ratio = float(made.explained_variance_ratio.sum())
+    if not np.isnan(ratio):
+        explained = f", explained_variance={ratio:.4g}"
+    if made.refined is not None:
+        explained += ", refined"
+    return (
+        f"SVDResult(n_components={made.n_components}, n_features={made.n_features}, "
+        f"n_samples={made.n_samples}, n_transforms={made.n_transforms}, "
+        f"fill={made.fill:.4g}{explained})"
+    )
+
+
+def facts(made: Solution) -> dict[str, str]:
+    """Sizes, how good it is and what it cost, by name."""
+    explained = float(made.explained_variance_ratio.sum())
+    found = {
+        "data": f"{made.n_features} features x {made.n_samples} samples, worked on in {made.dtype}",
+        "components": str(made.n_components) + (", refined" if made.refined is not None else ""),
+        "transforms": f"{made.n_transforms}; the fit stopped: {STOPPED[made.stopped]}",
+        "fill": f"{made.n_nonzeros} nonzeros, {percent(made.fill)}",
+        "singular values": f"{made.singular_values.sum():.6g} in sum",
+        "explained variance": percent(explained),
+    }
+    if made.seconds is not None:
+        found["time"] = f"{made.seconds:.1f} s"
+    if made.bytes_read is not None:
+        found["read"] = format_bytes(made.bytes_read)
+    return found
+
+
+def component_rows(made: Solution) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Head and rows of a table with one row for each component."""
+    ratios = made.explained_variance_ratio.tolist()
+    rows = zip(
+        map(str, range(1, made.n_components + 1)),
+        (f"{value:.6g}" for value in made.singular_values.tolist()),
+        map(str, np.diff(made.components.indptr).tolist()),
+        map(percent, ratios),
+        map(percent, accumulate(ratios)),
+        strict=True,
+    )
+    head = ("component", "singular value", "nonzeros", "explained variance", "cumulative")
+    return head, list(rows)
+
+
+# ---------------------------------------------------------------------------------- as text
+
+
+def text(made: Solution) -> str:
+    """`headline`, `facts` and the first components: the ``repr``."""
+    head, rows = component_rows(made)
+    shown = table(head, rows[:SHOWN])
+    if len(rows) > SHOWN:
+        shown.append(f"... and {len(rows) - SHOWN} more")
+    lines = [*summary(made), "", *shown]
+    return "\n".join([headline(made), *(f"  {line}".rstrip() for line in lines)])
+
+
+def summary(made: Solution) -> list[str]:
+    """`facts` as lines."""
+    return [f"{name:<18}  {value}" for name, value in facts(made).items()]
+
+
+def component_table(made: Solution) -> list[str]:
+    """Lines of a table with all components."""
+    return table(*component_rows(made))
+
+
+def report(made: Solution) -> list[str]:
+    """Lines with sizes, options, components and the history at powers of two."""
+    history, m = made.history, made.n_transforms
+    steps = sorted({2**k for k in range(m.bit_length())} | {m} - {0})
+    rows = [(str(k), f"{history.trace[k - 1]:.6g}", percent(history.fill[k - 1])) for k in steps]
+    return [
+        *summary(made),
+        "",
+        *(f"{name:<18}  {value}" for name, value in sorted(made.settings.items())),
+        "",
+        *component_table(made),
+        "",
+        *table(("transforms", "trace", "fill"), rows),
+    ]
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    """Lines of a table with columns flush right."""
+    lines = [list(head), *(list(row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        for line in lines
+    ]
+
+
+def percent(share: float) -> str:
+    """A share in percent; a dash for NaN."""
+    return "-" if np.isnan(share) else f"{share:.2%}"
+
+
+# ---------------------------------------------------------------------------------- as HTML
+
+BAR = "background:linear-gradient(to right,#0072B255 {percent:.1f}%,transparent {percent:.1f}%)"
+"""The only colour; those of the text and of what is behind it are the notebook's."""
+
+
+def html(made: Solution) -> str:
+    """`facts`, and a table of all components, folded away when they are many."""
+    about = [
+        f"<tr>{_cell(name, tag='th', align='left')}{_cell(value, align='left')}</tr>"
+        for name, value in facts(made).items()
+    ]
+    head, rows = component_rows(made)
+    ratios = np.nan_to_num(made.explained_variance_ratio)
+    bars = 100 * ratios / (ratios.max() or 1.0)
+    body = []
+    for cells, bar in zip(rows, bars.tolist(), strict=True):
+        styles = dict.fromkeys(head, "") | {"explained variance": BAR.format(percent=bar)}
+        body.append([_cell(c, style=s) for c, s in zip(cells, styles.values(), strict=True)])
+    lines = [[_cell(name, tag="th") for name in head], *body]
+    return (
+        f"<div><strong>SVDResult</strong><table>{''.join(about)}</table>"
+        f"<details{' open' if len(rows) <= SHOWN else ''}>"
+        f"<summary>{len(rows)} components</summary>"
+        f"<table>{''.join('<tr>' + ''.join(line) + '</tr>' for line in lines)}</table>"
+        "</details></div>"
+    )
+
+
+def _cell(value: str, *, tag: str = "td", align: str = "right", style: str = "") -> str:
+    return f'<{tag} style="text-align:{align};{style}">{escape(value)}</{tag}>'

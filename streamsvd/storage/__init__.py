@@ -1,0 +1,1 @@
+"""Zarr on disk: chunks as they lie there, the working store, what is written."""
