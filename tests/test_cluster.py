@@ -116,8 +116,9 @@ def test_same_bits_from_disk(
     """Shares that do not fit into the memory of a worker are in its directory."""
     planned, seen = planning.make_plan, []
 
-    def on_disk(**sizes: Any) -> Any:
-        made = replace(planned(**sizes | {"place": "disk"}), hold_rows=hold_rows, chunk_width=700)
+    def on_disk(problem: Any, **where: Any) -> Any:
+        plan = planned(problem, **where | {"place": "disk"})
+        made = replace(plan, hold_rows=hold_rows, chunk_width=700)
         seen.append(made)
         return made
 

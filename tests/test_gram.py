@@ -25,7 +25,7 @@ from streamsvd.data.zarr_sources import open_source
 from streamsvd.options import AXES, Options
 from streamsvd.passes import gram
 from streamsvd.passes.gram import gram_matrix
-from streamsvd.plan import FIXED_BYTES, make_gram_plan
+from streamsvd.plan import FIXED_BYTES, Problem, make_gram_plan
 from streamsvd.sizes import STRIP_BYTES, block_samples, gram_sums
 
 TWO_PASSES = ("features", "samples")
@@ -243,16 +243,29 @@ def test_too_large_for_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         assert words in str(raised.value), words
 
 
+def of_gram(n: int, n_samples: int, p: int, **sizes: int) -> Problem:
+    """A problem on ``X X^T``."""
+    return Problem(
+        n_features=n,
+        n_samples=n_samples,
+        n_components=p,
+        n_transforms=1,
+        dtype=np.dtype(np.float64),
+        reduction="gram",
+        **sizes,
+    )
+
+
 @pytest.mark.parametrize("n", [1, 100, 5000])
 def test_the_plan_counts_two_matrices(n: int) -> None:
-    sizes = {"n_samples": 10**9, "n_components": 1, "source_chunk": 10, "source_itemsize": 4}
-    plan = make_gram_plan(n_features=n, memory_limit=2**40, **sizes)
+    problem = of_gram(n, 10**9, 1, source_chunk=10, source_itemsize=4)
+    plan = make_gram_plan(problem, memory_limit=2**40)
     assert plan.in_memory
     assert (plan.disk, plan.row_move, plan.column_move) == (0, 0, 0)
-    sums = max(2, gram_sums(n, sizes["n_samples"]))
+    sums = max(2, gram_sums(n, 10**9))
     assert 0 <= plan.peak_memory - FIXED_BYTES - sums * 8 * n * n <= 5 * STRIP_BYTES
     with pytest.raises(ResourceError, match=f"the {n} x {n} Gram matrix"):
-        make_gram_plan(n_features=n, memory_limit=FIXED_BYTES + 16 * n * n, **sizes)
+        make_gram_plan(problem, memory_limit=FIXED_BYTES + 16 * n * n)
 
 
 # ---------------------------------------------------------------------------------------- memory
@@ -288,14 +301,7 @@ def test_the_forecast_holds_for_a_whole_fit(refine: bool) -> None:
     X = uneven(n, n_samples)
     options: dict[str, Any] = {"max_fill": 0.01, "refine": refine, "n_threads": 1}
     sparse_pca(X[:50], 3, **(options | {"max_fill": 0.1}))
-    plan = make_gram_plan(
-        n_features=n,
-        n_samples=n_samples,
-        n_components=3,
-        source_chunk=1,
-        source_itemsize=8,
-        memory_limit=2**40,
-    )
+    plan = make_gram_plan(of_gram(n, n_samples, 3), memory_limit=2**40)
     peak: list[int] = []
     with traced(peak):
         sparse_pca(X, 3, **options)

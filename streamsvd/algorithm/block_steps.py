@@ -16,12 +16,13 @@ import numpy as np
 from scipy.linalg import svd
 from threadpoolctl import threadpool_limits
 
-from streamsvd.algorithm.block_log import BlockLog
+from streamsvd.algorithm.block_log import BlockLog, rotate_panel
 from streamsvd.algorithm.seam import Executor, Leading
 from streamsvd.algorithm.supports import BlockSupports
 from streamsvd.arrays import Array
 from streamsvd.kernels.scores import SELECTION_CODES
 from streamsvd.kernels.tiles import best_of_held
+from streamsvd.matrix.partition import Partition
 
 UNSCORED = -1
 """The selection of steps whose columns are given from outside."""
@@ -53,17 +54,6 @@ def block_factors(block: Array, symmetric: bool = False) -> tuple[Array, Array]:
         g, triangle = np.linalg.qr(g)
         g = g * np.where(np.diag(triangle) < 0, -1.0, 1.0)
     return g, ht.T
-
-
-def rotate_panel(panel: Array, indices: Array, g: Array, h: Array) -> Array:
-    """``G^T X H`` on the columns of a step (n, c), in float64 whatever the data.
-
-    Always on arrays of one layout, so that a replay calls BLAS as the run did.
-    """
-    rows = indices[: len(g)]
-    rotated = np.array(panel, dtype=np.float64, order="C") @ np.ascontiguousarray(h)
-    rotated[rows] = np.ascontiguousarray(g.T) @ rotated[rows]
-    return rotated.astype(panel.dtype)
 
 
 class BlockCoordinator:
@@ -98,10 +88,15 @@ class BlockCoordinator:
         where there is no pair at all.
         """
         scores, columns = (
-            np.concatenate(part) for part in zip(self._held(), *reports, strict=True)
+            np.concatenate(part) for part in zip(self._unreported(), *reports, strict=True)
         )
         order = np.lexsort((columns, -scores))[: self.n_components]
         return self.fill_up(columns[order]), float(scores[order[0]])
+
+    @property
+    def held(self) -> tuple[Array, Array]:
+        """The leading columns and the diagonal."""
+        return self.left, self.diag
 
     def fill_up(self, columns: Array) -> Array:
         """`columns`, the first `p`, and the lowest unused indices up to the width of a step."""
@@ -113,7 +108,7 @@ class BlockCoordinator:
     def _last(self) -> int:
         return max(self.n_features, self.n_samples)
 
-    def _held(self) -> tuple[Array, Array]:
+    def _unreported(self) -> tuple[Array, Array]:
         """Scores of the columns that no partition scores: below `p`, and beyond the last."""
         p, n, selection = self.n_components, self.n_features, self.selection
         columns = np.concatenate([np.arange(p), np.arange(self.n_samples, n)])
@@ -163,7 +158,7 @@ def block_algorithm(
     three arrays of n x 2p.
     """
     selection = coordinator.selection
-    reports = executor.broadcast("best_columns", selection, coordinator.left, coordinator.diag)
+    reports = executor.broadcast(Partition.best_columns, selection, *coordinator.held)
     for _ in range(len(log), n_transforms):
         if picks is None:
             indices, score = coordinator.best(reports)
@@ -172,7 +167,7 @@ def block_algorithm(
         else:
             indices = coordinator.fill_up(next(picks))
         beyond = coordinator.beyond(indices)
-        taken = executor.broadcast("take_columns", beyond)
+        taken = executor.broadcast(Partition.take_columns, beyond)
         panel = np.concatenate([coordinator.left.T, *taken], axis=1)
         rows = indices[indices < coordinator.n_features]
         g, h = block_factors(panel[rows].astype(np.float64), coordinator.symmetric)
@@ -180,7 +175,7 @@ def block_algorithm(
             return "converged"
         columns = coordinator.rotate(indices, g, h, panel)
         reports = executor.broadcast(
-            "apply_block", selection, rows, g, beyond, columns, coordinator.left, coordinator.diag
+            Partition.apply_block, selection, rows, g, beyond, columns, *coordinator.held
         )
         log.append(indices, g, h, coordinator.diag[: log.n_components])
         if after_step(1):

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from streamsvd.algorithm import block_steps as blocks
-from streamsvd.algorithm import replay
-from streamsvd.algorithm.block_log import BlockLog, Log
+from streamsvd.algorithm.block_log import Log
+from streamsvd.algorithm.replay import replay_columns
 from streamsvd.arrays import Array
 from streamsvd.data.source import Source
 from streamsvd.data.zarr_sources import ZarrSource
@@ -118,15 +117,14 @@ class Columns:
         rows = working.rows(p, min(max(n - share.start, 0), working.n_samples))
         return left, rows, working.diagonal(share.start)
 
-    def replay(self, log: Log, order: Array | None, touched: Array, panel: Array) -> None:
+    def replay(self, log: Log, order: Array | None, columns: Array, panel: Array) -> None:
         """Bring the columns, which have been read, to the end of the log."""
         if order is not None:
             self._working.swap_rows(order)
         start = self.share.start
-        here = slice(*np.searchsorted(touched, [start, self.share.stop]))
-        values = np.ascontiguousarray(panel[:, here])
-        kind = blocks if isinstance(log, BlockLog) else replay
-        kind.replay_columns(self._working, log, range(len(log)), touched[here], values, start)
+        here = slice(*np.searchsorted(columns, [start, self.share.stop]))
+        values, steps = np.ascontiguousarray(panel[:, here]), range(len(log))
+        replay_columns(self._working, log, steps, columns[here], values, start)
 
     # ------------------------------------------------------------------------------- moves
 

@@ -1,5 +1,7 @@
 """Ingest: one pass over the source into the working matrix, checking, centring and scaling."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from streamsvd.arrays import Array
@@ -8,6 +10,30 @@ from streamsvd.matrix.working import WorkingMatrix
 from streamsvd.passes.moments import Moments, add_up
 from streamsvd.passes.preprocessing import Preprocessing, learn
 from streamsvd.passes.strips import OnSamples, StripReader
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """What is known of a source once it was read.
+
+    Attributes
+    ----------
+    preprocessing : Preprocessing
+        With the fitted mean and scale.
+    energies : (n,) array
+        Sum of squares of each feature, centred and scaled.
+    initial : (p,) array
+        The first `p` diagonal entries of the working matrix.
+    """
+
+    preprocessing: Preprocessing
+    energies: Array
+    initial: Array
+
+    @property
+    def total(self) -> float:
+        """Sum of squares of all."""
+        return float(self.energies.sum())
 
 
 def ingest(
