@@ -89,6 +89,8 @@ PRECISION = Rule(lambda name, value: working_dtype(np.dtype(float), value), valu
 MAPPING = Rule(_check_mapping)
 ANYTHING = Rule(lambda name, value: None)
 """Checked where it is used."""
+BUDGET = Rule(lambda name, value: None, int)
+"""Checked with the number of components."""
 
 
 def option(rule: Rule, default: Any = MISSING, *, recorded: bool = False) -> Any:
@@ -114,7 +116,7 @@ class Options:
     reduction: str | None = option(one_of(None, "gram"), None, recorded=True)
     fill_penalty: float = option(number(0.0), 0.0, recorded=True)
     max_fill: float | None = option(number(0.0, 1.0), None, recorded=True)
-    max_nonzeros: int | None = option(whole(1), None, recorded=True)
+    max_nonzeros: int | None = option(BUDGET, None, recorded=True)
     max_nonzeros_per_component: int | None = option(whole(1), None, recorded=True)
     pivot: bool = option(FLAG, False, recorded=True)
     refine: bool = option(FLAG, False)

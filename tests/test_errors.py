@@ -769,7 +769,7 @@ def change(place: Path, **changes: Any) -> None:
     ("harm", "words"),
     [
         (no_array, ("log/pairs",)),
-        (no_chunk, ("log/left", "c/0/0/0")),
+        (no_chunk, ("log/g", "c/0/0/0")),
         (short_chunk, ("place",)),
         (lambda place: change(place, format="other"), ("other", "streamsvd-result")),
         (lambda place: change(place, version=99), ("99", "need")),

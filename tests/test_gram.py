@@ -22,14 +22,14 @@ from threadpoolctl import threadpool_limits
 from streamsvd import OptionError, ResourceError, SourceError, sizes, sparse_pca, sparse_svd
 from streamsvd.data.source import Source
 from streamsvd.data.zarr_sources import open_source
-from streamsvd.options import AXES, Options
+from streamsvd.options import SIDES, Options
 from streamsvd.passes import gram
 from streamsvd.passes.gram import gram_matrix
 from streamsvd.plan import FIXED_BYTES, Problem, make_gram_plan
 from streamsvd.sizes import STRIP_BYTES, block_samples, gram_sums
 
 TWO_PASSES = ("features", "samples")
-COMBINATIONS = [pair for pair in product(AXES, AXES) if pair != TWO_PASSES]
+COMBINATIONS = [pair for pair in product(SIDES.values, SIDES.values) if pair != TWO_PASSES]
 
 
 def of(x: Any, center: str | None = None, normalize: str | None = None, **options: Any) -> Any:
