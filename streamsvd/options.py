@@ -3,11 +3,11 @@
 import math
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from dask.utils import parse_bytes
@@ -350,6 +350,16 @@ def parse_size(name: str, value: Any) -> int:
 def workspace_path(workspace: str | os.PathLike[str]) -> Path:
     """The workspace as an absolute path."""
     return Path(workspace).expanduser().absolute()
+
+
+class Reading(TypedDict, total=False):
+    """The options of how data are read, by name: see `Ask`."""
+
+    sample_axis: int | None
+    sample_dim: str | Sequence[str] | None
+    layer: str | None
+    missing_chunks: str
+    storage_options: dict[str, Any] | None
 
 
 class Ask(NamedTuple):

@@ -20,9 +20,9 @@ from helpers import normal, write_zarr
 from threadpoolctl import threadpool_limits
 
 from streamsvd import OptionError, ResourceError, SourceError, sizes, sparse_pca, sparse_svd
+from streamsvd.data.kinds import open_data
 from streamsvd.data.source import Source
-from streamsvd.data.zarr_sources import open_source
-from streamsvd.options import SIDES, Options
+from streamsvd.options import SIDES, Ask, Options
 from streamsvd.passes import gram
 from streamsvd.passes.gram import gram_matrix
 from streamsvd.plan import FIXED_BYTES, Problem, make_gram_plan
@@ -34,7 +34,7 @@ COMBINATIONS = [pair for pair in product(SIDES.values, SIDES.values) if pair != 
 
 def of(x: Any, center: str | None = None, normalize: str | None = None, **options: Any) -> Any:
     """The Gram matrix, and the preprocessing, of anything that can be opened."""
-    return gram_matrix(open_source(x, 1), center, normalize, **options)
+    return gram_matrix(open_data(x, Ask(1)), center, normalize, **options)
 
 
 @contextmanager
@@ -95,7 +95,7 @@ def test_float32_with_a_large_mean(offset: float) -> None:
     """scikit-learn's covariance_eigh gives 14.69 instead of 4.05 for the like of this."""
     X = (normal(20000, 10) * np.linspace(2, 1, 10) + offset).astype("f4")
     exact = np.cov(X.astype("f8"), rowvar=False)
-    A, _ = gram_matrix(open_source(X, 0), "features", None)
+    A, _ = gram_matrix(open_data(X, Ask(0)), "features", None)
     np.testing.assert_allclose(A / 19999, exact, rtol=0, atol=1e-10)
     values = np.linalg.eigvalsh(exact)[::-1]
     for p in (1, 3):

@@ -40,15 +40,15 @@ import json, resource, sys
 from pathlib import Path
 from streamsvd import sparse_svd
 from streamsvd.fitting.planning import plan_fit, resolve
-from streamsvd.options import Options
-from streamsvd.data.zarr_sources import open_source
+from streamsvd.options import Ask, Options
+from streamsvd.data.kinds import open_data
 
 def status(field):
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":"))
 
 path, options, stacks = json.loads(sys.argv[1])
-source, asked = open_source(path, options.get("sample_axis", 1)), Options(**options)
+source, asked = open_data(path, Ask(options.get("sample_axis", 1))), Options(**options)
 plan = plan_fit(source, resolve(source, asked), asked)
 had, limit = status("RssAnon"), status("VmData") + plan.peak_memory + stacks
 resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -17,7 +17,6 @@ from streamsvd.algorithm.block_log import Log
 from streamsvd.algorithm.replay import replay_columns
 from streamsvd.arrays import Array
 from streamsvd.data.source import Source
-from streamsvd.data.zarr_sources import ZarrSource
 from streamsvd.matrix.partition import Report, make_partitions
 from streamsvd.matrix.working import WorkingMatrix
 from streamsvd.passes.ingest import Ingest
@@ -86,8 +85,7 @@ class Columns:
         reserve_files(paths, n * share.width * share.dtype.itemsize)
         working = WorkingMatrix.map(paths, n, count, share.width, share.dtype)
         working.crowds_cache, working.most_mapped = True, MAPPED_BYTES
-        if isinstance(share.source, ZarrSource):
-            share.source.drops_pages = True
+        share.source.drops_pages = True
         return working
 
     # ----------------------------------------------------------------------------- ingest

@@ -2,7 +2,6 @@
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -11,7 +10,6 @@ from streamsvd.algorithm.replay import replay
 from streamsvd.algorithm.seam import Executor, executor_of
 from streamsvd.arrays import Array
 from streamsvd.data.source import Source
-from streamsvd.data.zarr_sources import ZarrSource
 from streamsvd.errors import ResourceError
 from streamsvd.fitting.workspace import Workspace
 from streamsvd.matrix.partition import make_partitions
@@ -22,7 +20,7 @@ from streamsvd.passes.moments import pivot_order, row_energies
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.plan import Plan, Problem
 from streamsvd.progress import Progress, progress_bar
-from streamsvd.storage.raw import create_raw_array, intact_chunks, raw_chunk_paths, reserve_files
+from streamsvd.storage.raw import create_raw_array, intact_chunks, reserve_files
 from streamsvd.system import check_free_disk, page_cache
 
 logger = logging.getLogger("streamsvd")
@@ -94,7 +92,7 @@ class InPlace:
                 }
             )
             self._space.set_clean(n_logged)
-        elif self._options.overwrite_x and isinstance(self._source, ZarrSource):
+        elif self._options.overwrite_x:
             self.leading.flush()
             self._source.mark("its content was overwritten by sparse_svd(overwrite_x=True)")
 
@@ -152,17 +150,17 @@ class InPlace:
 
     def _overwritten(self) -> WorkingMatrix:
         """The memory or the store of the source itself, which is marked before it is written."""
-        source: Any = self._source
-        if not isinstance(source, ZarrSource):
-            return WorkingMatrix([source.array], source.n_samples)
-        working = self._map(raw_chunk_paths(source.array, self._problem.dtype), source.chunk)
+        source, dtype = self._source, self._problem.dtype
+        array = source.own_memory(dtype)
+        if array is not None:
+            return WorkingMatrix([array], source.n_samples)
+        working = self._map(*source.raw_chunks(dtype))
         source.mark("its content is being rewritten by sparse_svd(overwrite_x=True)")
         return working
 
     def _ingest(self, log: Log) -> Ingested:
         options, source, working = self._options, self._source, self.leading
-        if isinstance(source, ZarrSource):
-            source.drops_pages = working.crowds_cache
+        source.drops_pages = working.crowds_cache
         step = self._plan.strip_samples
         with progress_bar(self._progress, "ingest", source.n_samples) as advance:
             preprocessing, energies = ingest(

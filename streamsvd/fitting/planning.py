@@ -10,11 +10,9 @@ from dask.utils import format_bytes, parse_bytes
 from streamsvd.cluster.engine import WORKER_SHARE, share_bounds
 from streamsvd.cluster.waiting import check_client, workers_of
 from streamsvd.data.source import Source
-from streamsvd.data.zarr_sources import ZarrSource
 from streamsvd.errors import OptionError, ResourceError
 from streamsvd.options import Options, working_dtype
 from streamsvd.plan import Plan, Problem, make_gram_plan, make_plan
-from streamsvd.storage.raw import raw_chunk_paths
 from streamsvd.system import free_memory
 
 
@@ -59,35 +57,21 @@ def plan_fit(source: Source, problem: Problem, options: Options, client: Any = N
 
 def _place(source: Source, options: Options, dtype: np.dtype[Any]) -> tuple[str, int | None]:
     """Where the working matrix may be, and its chunk width where it is there already."""
-    if options.workspace is not None and not isinstance(source, ZarrSource):
+    if options.workspace is not None and not source.is_resumable:
         raise OptionError("workspace= is for sources in Zarr arrays; write the data to one first")
     if options.overwrite_x:
-        if isinstance(source, ZarrSource):
-            raw_chunk_paths(source.array, dtype)
-            return "given", source.array.chunks[1]
-        _check_own_memory(source.array, dtype)
-        return "given", None
+        in_memory = source.own_memory(dtype) is not None
+        return "given", None if in_memory else source.raw_chunks(dtype)[1]
     if options.workspace is not None:
         return "disk", None
-    return "memory" if type(source.array) is np.ndarray else "either", None
-
-
-def _check_own_memory(x: Any, dtype: np.dtype[Any]) -> None:
-    if not isinstance(x, np.ndarray):
-        raise OptionError("overwrite_x=True is for NumPy arrays and local Zarr arrays")
-    if x.dtype != dtype or not x.flags.c_contiguous or not x.flags.writeable:
-        raise OptionError(
-            f"overwrite_x=True needs a writeable C-contiguous {dtype} array with samples as "
-            f"columns; got {x.dtype}, C-contiguous: {x.flags.c_contiguous}, writeable: "
-            f"{x.flags.writeable}; leave it out to work on a copy"
-        )
+    return "memory" if source.is_resident else "either", None
 
 
 def plan_shares(client: Any, source: Source, problem: Problem, options: Options) -> Plan:
     """The plan of the largest share; refuses one that a worker cannot hold."""
     if options.overwrite_x:
         raise OptionError("overwrite_x=True is for one process: leave it out with a client")
-    if not isinstance(source, ZarrSource):
+    if not source.is_resumable:  # what is lost is read again
         raise OptionError(
             f"{source.name} cannot be read by the workers; write it to a Zarr store that they see, "
             'or use reduction="gram" for a Dask array'

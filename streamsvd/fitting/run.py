@@ -14,7 +14,6 @@ from typing import Any
 from streamsvd.algorithm.method import METHODS
 from streamsvd.data.kinds import open_data
 from streamsvd.data.source import Source
-from streamsvd.data.zarr_sources import ZarrSource
 from streamsvd.errors import ResourceError, StreamSVDError
 from streamsvd.fitting.engines import Engine, choose_engine
 from streamsvd.fitting.interrupts import StopRequest, raise_for, stop_requests
@@ -231,5 +230,5 @@ class _Run:
             "streamsvd": __version__,  # another version may round in another way
             "n_features": source.n_features,
             "n_samples": source.n_samples,
-            "source": source.fingerprint() if isinstance(source, ZarrSource) else None,
+            "source": source.fingerprint(),
         }
