@@ -751,11 +751,11 @@ def no_array(place: Path) -> None:
 
 
 def no_chunk(place: Path) -> None:
-    (place / "log" / "left" / "c" / "0" / "0" / "0").unlink()
+    (place / "log" / "g" / "c" / "0" / "0" / "0").unlink()
 
 
 def short_chunk(place: Path) -> None:
-    chunk = place / "log" / "left" / "c" / "0" / "0" / "0"
+    chunk = place / "log" / "g" / "c" / "0" / "0" / "0"
     chunk.write_bytes(chunk.read_bytes()[:-8])
 
 

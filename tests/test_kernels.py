@@ -531,7 +531,7 @@ def random_log(n: int, N: int, p: int, m: int, seed: int) -> TransformLog:
 
 def product_and_supports(log: TransformLog, side: str) -> tuple:
     """First p columns of the product, and of their supports after each transform, with sets."""
-    size = log.n_features if side == "left" else log.n_samples
+    size = log.n_features if side == "g" else log.n_samples
     p = log.n_components
     U = np.eye(size)
     supports = [{k} for k in range(size)]
@@ -564,7 +564,7 @@ def test_log_gives_products_and_supports(monkeypatch, n: int, N: int, p: int, m:
     log = random_log(n, N, p, m, seed=n + N)
     with np.errstate(over="ignore"):  # without the JIT, NumPy sees the overflow of `popcount`
         counts = log.n_nonzeros(m)
-    for side, rows in (("left", log.components(m)), ("right", log.right_vectors(m))):
+    for side, rows in (("g", log.components(m)), ("h", log.right_vectors(m))):
         U, supports, fill = product_and_supports(log, side)
         np.testing.assert_allclose(rows.toarray(), U.T, atol=1e-14)
         stored = [
@@ -572,7 +572,7 @@ def test_log_gives_products_and_supports(monkeypatch, n: int, N: int, p: int, m:
             for a, b in zip(rows.indptr[:-1], rows.indptr[1:], strict=True)
         ]
         assert stored == supports
-        if side == "left":
+        if side == "g":
             np.testing.assert_array_equal(counts, fill)
             assert counts[-1] == rows.nnz
 
