@@ -4,13 +4,12 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from streamsvd.data.kinds import open_data
-from streamsvd.fitting.planning import plan_fit, resolve
-from streamsvd.fitting.run import fit
+from streamsvd.data import open_data
+from streamsvd.fitting import fit, plan_fit, resolve
 from streamsvd.options import Ask, Options
 from streamsvd.plan import Plan
 from streamsvd.progress import Progress
-from streamsvd.result.svd_result import SVDResult
+from streamsvd.result import SVDResult
 
 
 def sparse_svd(

@@ -20,7 +20,7 @@ from streamsvd.errors import OptionError
 from streamsvd.options import Ask
 from streamsvd.passes.gram import GramSum, SummedSamples, strips
 from streamsvd.progress import Progress
-from streamsvd.result.svd_result import SVDResult
+from streamsvd.result import SVDResult
 from streamsvd.sizes import strip_width
 from streamsvd.system import n_cpus
 

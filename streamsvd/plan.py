@@ -11,7 +11,7 @@ from streamsvd.sizes import (
     MIB,
     PAGE,
     TILE_WIDTH,
-    block_samples,
+    batch_samples,
     chunk_width,
     gram_sums,
     strip_width,
@@ -235,8 +235,8 @@ def make_gram_plan(problem: Problem, *, memory_limit: int) -> Plan:
     n_block_steps = problem.n_transforms if problem.is_reduced and problem.is_block else 0
     matrix = 8 * n * (n + 1)
     strip = strip_width(n, n_samples, problem.source_chunk, memory_limit)
-    # two strips, two blocks, the sums
-    strips = n * strip * (8 + 3 * problem.source_itemsize) + 2 * 8 * n * block_samples(n)
+    # two strips, two batches, the sums
+    strips = n * strip * (8 + 3 * problem.source_itemsize) + 2 * 8 * n * batch_samples(n)
     sums = gram_sums(n, n_samples)
     reading = strips + sums * matrix
     # the matrix, and the copy that the transforms rotate; supports and scores; the components

@@ -26,7 +26,7 @@ from streamsvd.options import SIDES, Ask, Options
 from streamsvd.passes import gram
 from streamsvd.passes.gram import gram_matrix
 from streamsvd.plan import FIXED_BYTES, Problem, make_gram_plan
-from streamsvd.sizes import STRIP_BYTES, block_samples, gram_sums
+from streamsvd.sizes import STRIP_BYTES, batch_samples, gram_sums
 
 TWO_PASSES = ("features", "samples")
 COMBINATIONS = [pair for pair in product(SIDES.values, SIDES.values) if pair != TWO_PASSES]
@@ -41,8 +41,8 @@ def of(x: Any, center: str | None = None, normalize: str | None = None, **option
 def small_blocks(n_features: int, samples: int = 64, panel: int = 7) -> Iterator[None]:
     """Few samples in a block and few rows in a panel, so that small data has many of both."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sizes, "BLOCK_BYTES", 8 * n_features * samples)
-        patch.setattr(gram, "tile_rows", lambda n: panel)
+        patch.setattr(sizes, "BATCH_BYTES", 8 * n_features * samples)
+        patch.setattr(gram, "panel_rows", lambda n: panel)
         yield
 
 
@@ -153,7 +153,7 @@ def test_same_bits_for_any_chunks(width: int, tmp_path: Path) -> None:
         for kind, x in sources(tmp_path, width).items():
             # strips of a few chunks, unless the chunks are so small that it would take long
             step = max(3 * width, 100)
-            A, preprocessing = of(x, "samples", "features", step=step)
+            A, preprocessing = of(x, "samples", "features", width=step)
             assert A.tobytes() == expected.tobytes(), kind
             assert preprocessing.mean.tobytes() == learned.mean.tobytes(), kind
             assert preprocessing.scale.tobytes() == learned.scale.tobytes(), kind
@@ -163,7 +163,7 @@ def test_same_bits_for_any_chunks(width: int, tmp_path: Path) -> None:
 def test_same_bits_for_any_strips(step: int) -> None:
     X = uneven(N, SAMPLES)
     with small_blocks(N):
-        assert of(X, "features", step=step)[0].tobytes() == of(X, "features")[0].tobytes()
+        assert of(X, "features", width=step)[0].tobytes() == of(X, "features")[0].tobytes()
 
 
 @pytest.mark.parametrize("blas", [1, 2])
@@ -179,7 +179,7 @@ def test_same_bits_for_any_threads(n_threads: int, blas: int) -> None:
 
 def test_progress_counts_all_samples() -> None:
     told: list[int] = []
-    of(uneven(N, SAMPLES), step=90, on_samples=told.append)
+    of(uneven(N, SAMPLES), width=90, on_samples=told.append)
     assert sum(told) == SAMPLES
     assert len(told) == -(-SAMPLES // 90)
 
@@ -290,9 +290,9 @@ def test_memory_is_that_of_the_matrix(center: str | None, normalize: str | None)
     of(X[:10, :20], center, normalize)  # compiles
     peak: list[int] = []
     with traced(peak):
-        of(X, center, normalize, step=20)
-    panel = gram.tile_rows(n)
-    assert peak[0] <= 1.1 * 8 * n * n + 8 * n * (block_samples(n) + 5 * 20 + panel)
+        of(X, center, normalize, width=20)
+    panel = gram.panel_rows(n)
+    assert peak[0] <= 1.1 * 8 * n * n + 8 * n * (batch_samples(n) + 5 * 20 + panel)
 
 
 @pytest.mark.parametrize("refine", [False, True])

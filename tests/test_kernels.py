@@ -335,7 +335,7 @@ def numbers(kind: str, random: np.random.Generator, shape: tuple[int, int], dtyp
     return random.standard_normal(shape).astype(dtype)
 
 
-TILE = rotations.TILE
+SPAN = rotations.SPAN
 
 
 @pytest.mark.parametrize("kind", ["ties", "near ties", "normal"])
@@ -349,10 +349,10 @@ TILE = rotations.TILE
         (5, 40, 5, 1),
         (12, 5, 3, 2),
         (1, 30, 1, 4),
-        (4, 2 * TILE + 9, 2, 2 * TILE + 9),
-        (4, 2 * TILE + 9, 2, TILE),
-        (4, 2 * TILE + 9, 2, TILE + 1),
-        (4, TILE + 5, 3, TILE - 1),
+        (4, 2 * SPAN + 9, 2, 2 * SPAN + 9),
+        (4, 2 * SPAN + 9, 2, SPAN),
+        (4, 2 * SPAN + 9, 2, SPAN + 1),
+        (4, SPAN + 5, 3, SPAN - 1),
     ],
 )
 def test_partitions_know_their_largest_tail_entries(
@@ -380,7 +380,7 @@ def test_partitions_know_their_largest_tail_entries(
         report = partition.apply(np.array([[i, j]]), g[None], h[None], column[None])
         check_tail(partition, X, p)
         check_report(report, X, [(i, j)], p)
-        held = np.concatenate(partition.blocks, axis=1)
+        held = np.concatenate(partition.chunks, axis=1)
         held[:p] = np.concatenate(partition.tops, axis=1)
         np.testing.assert_array_equal(held[:, p:N], X[:, p:])
 

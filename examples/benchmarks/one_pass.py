@@ -23,7 +23,7 @@ from streamsvd import sparse_svd
 from streamsvd.data.kinds import open_data
 from streamsvd.options import Ask
 from streamsvd.passes.gram import gram_matrix
-from streamsvd.sizes import block_samples
+from streamsvd.sizes import batch_samples
 from streamsvd.system import n_cpus
 
 
@@ -90,7 +90,7 @@ def main() -> None:
             path = str(Path(folder) / "x.zarr")
             make_store(path, n, n_samples, chunk)
             source = open_data(path, Ask(1))
-            width = block_samples(n)
+            width = batch_samples(n)
             block = np.random.default_rng(0).standard_normal((n, width))
             n_blocks = -(-n_samples // width)
 

@@ -206,19 +206,19 @@ class BlockLog:
     @threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # same bits
     def replay_rows(self, working: WorkingMatrix, first: int, steps: range) -> None:
         """Multiply the rows of `working`, the columns `first` and on, as some steps did."""
-        tiled = TiledColumns(working.blocks, working.blocks, first, first + working.n_samples)
+        tiled = TiledColumns(working.chunks, working.chunks, first, first + working.n_samples)
         products = []
         for k in steps:
             indices, g, _ = self.step(k)
             products.append(RowProduct(indices[: len(g)], g, tiled))
-        opened, blocks = first, working.sweep()
+        opened, chunks = first, working.sweep()
         for lo, hi, at in tiled.tiles():
-            while opened < hi:  # a tile can begin in the block before: read again then
-                next(blocks)
+            while opened < hi:  # a tile can begin in the chunk before: read again then
+                next(chunks)
                 opened += working.width
             for product in products:
                 product.on_tile(lo, hi, at)
-        next(blocks, None)
+        next(chunks, None)
 
 
 def rotate_panel(panel: Array, indices: Array, g: Array, h: Array) -> Array:

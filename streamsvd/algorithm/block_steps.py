@@ -61,7 +61,7 @@ class BlockCoordinator:
 
     Parameters
     ----------
-    left : (p, n) array
+    lead : (p, n) array
         The columns ``X[:, :p]``, as rows.
     diag : (n,) array
         ``X[j, j]``; zero beyond `n_samples`.
@@ -74,10 +74,10 @@ class BlockCoordinator:
     """
 
     def __init__(
-        self, left: Array, diag: Array, n_samples: int, selection: int, symmetric: bool = False
+        self, lead: Array, diag: Array, n_samples: int, selection: int, symmetric: bool = False
     ) -> None:
-        self.left, self.diag, self.n_samples = left, diag, n_samples
-        self.n_components, self.n_features = left.shape
+        self.lead, self.diag, self.n_samples = lead, diag, n_samples
+        self.n_components, self.n_features = lead.shape
         self.selection, self.symmetric = selection, symmetric
         self.width = min(2 * self.n_components, max(self.n_features, n_samples))
 
@@ -96,7 +96,7 @@ class BlockCoordinator:
     @property
     def held(self) -> tuple[Array, Array]:
         """The leading columns and the diagonal."""
-        return self.left, self.diag
+        return self.lead, self.diag
 
     def fill_up(self, columns: Array) -> Array:
         """`columns`, the first `p`, and the lowest unused indices up to the width of a step."""
@@ -114,7 +114,7 @@ class BlockCoordinator:
         columns = np.concatenate([np.arange(p), np.arange(self.n_samples, n)])
         best = np.full(len(columns), -np.inf)
         if selection != UNSCORED:
-            best_of_held(selection, self.left, columns, self.diag, best)
+            best_of_held(selection, self.lead, columns, self.diag, best)
         return best, columns
 
     def beyond(self, indices: Array) -> Array:
@@ -125,7 +125,7 @@ class BlockCoordinator:
         """Take a step on its columns `panel` (n, c); returns those that partitions hold."""
         p = self.n_components
         panel = rotate_panel(panel, indices, g, h)
-        self.left = np.ascontiguousarray(panel[:, :p].T)
+        self.lead = np.ascontiguousarray(panel[:, :p].T)
         on = np.arange(min(len(g), len(h)))
         self.diag[indices[on]] = panel[indices[on], on]
         return np.ascontiguousarray(panel[:, p:])
@@ -142,7 +142,7 @@ def block_algorithm(
     after_step: Callable[[int], bool] = lambda count: False,
     supports: BlockSupports | None = None,
 ) -> str:
-    """Take block steps until `n_transforms` are logged; arguments as of `algorithm_1`.
+    """Take block steps until `n_transforms` are logged; arguments as in `algorithm_1`.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def block_algorithm(
             indices = coordinator.fill_up(next(picks))
         beyond = coordinator.beyond(indices)
         taken = executor.broadcast(Partition.take_columns, beyond)
-        panel = np.concatenate([coordinator.left.T, *taken], axis=1)
+        panel = np.concatenate([coordinator.lead.T, *taken], axis=1)
         rows = indices[indices < coordinator.n_features]
         g, h = block_factors(panel[rows].astype(np.float64), coordinator.symmetric)
         if supports is not None and not supports.take_in(rows, g):
@@ -204,6 +204,6 @@ def make_block_coordinator(
     diag = np.zeros(working.n_features, dtype=working.dtype)
     held = working.diagonal()
     diag[: len(held)] = held
-    left = np.array(working.columns(n_components).T, order="C")
+    lead = np.array(working.columns(n_components).T, order="C")
     code = UNSCORED if selection == "random" else SELECTION_CODES[selection]
-    return BlockCoordinator(left, diag, working.n_samples, code, symmetric)
+    return BlockCoordinator(lead, diag, working.n_samples, code, symmetric)

@@ -1,6 +1,6 @@
 """The global best-score index: what is needed to pick the next pair, O(p (n + N)) numbers at most.
 
-Held here, for a working matrix `X` (n x N): ``left = X[:, :p]``, ``head = X[:p, :n]``, the
+Held here, for a working matrix `X` (n x N): ``lead = X[:, :p]``, ``head = X[:p, :n]``, the
 diagonal, the head scores (p x n), and for each leading row the largest tail entry of each
 partition. A pick costs O(p), an update O(p + n): nothing rescans the ``p x N`` scores.
 """
@@ -11,7 +11,7 @@ from streamsvd.algorithm.log import Moves
 from streamsvd.algorithm.seam import Leading
 from streamsvd.algorithm.supports import Supports
 from streamsvd.arrays import Array
-from streamsvd.kernels.rotations import pair_factors, rotate_leading
+from streamsvd.kernels.rotations import move_lead, pair_factors
 from streamsvd.kernels.scores import SELECTION_CODES, best_pairs, drop_unfit, update_scores
 from streamsvd.matrix.partition import Report
 
@@ -21,7 +21,7 @@ class Coordinator:
 
     Parameters
     ----------
-    left : (p, n) array
+    lead : (p, n) array
         The columns ``X[:, :p]``, as rows.
     head : (p, n) array
         ``X[:p, :n]``; zero beyond `n_samples`.
@@ -39,7 +39,7 @@ class Coordinator:
 
     def __init__(
         self,
-        left: Array,
+        lead: Array,
         head: Array,
         diag: Array,
         n_samples: int,
@@ -47,7 +47,7 @@ class Coordinator:
         supports: Supports | None = None,
         symmetric: bool = False,
     ) -> None:
-        self.left, self.head, self.diag = left, head, diag
+        self.lead, self.head, self.diag = lead, head, diag
         self.n_components, self.n_features = head.shape
         self.n_samples = n_samples
         self.selection, self.symmetric = selection, symmetric
@@ -109,7 +109,7 @@ class Coordinator:
         """Write the factors of the SVD of each pair's 2x2 block, ``M = G S H^T``."""
         pairs, tails, g, h, _ = moves
         pair_factors(
-            self.head, self.left, self.diag, pairs, tails, self.n_samples, self.symmetric, g, h
+            self.head, self.lead, self.diag, pairs, tails, self.n_samples, self.symmetric, g, h
         )
 
     def rotate(self, moves: Moves) -> Array:
@@ -118,8 +118,8 @@ class Coordinator:
         (k, n): each as it is when its own move comes to the columns.
         """
         pairs, _, g, h, _ = moves
-        columns = np.empty((len(pairs), self.n_features), dtype=self.left.dtype)
-        rotate_leading(self.left, pairs, g, h, columns)
+        columns = np.empty((len(pairs), self.n_features), dtype=self.lead.dtype)
+        move_lead(self.lead, pairs, g, h, columns)
         if self._supports is not None:
             for k, (i, j) in enumerate(pairs.tolist()):
                 if j < self.n_features:
@@ -138,7 +138,7 @@ class Coordinator:
                     self.head[row, report.start : stop] = report.head_rows[r]
             if report.columns is not None:
                 for c, m in enumerate(report.held):
-                    self.left[pairs[m][0]] = report.columns[c]
+                    self.lead[pairs[m][0]] = report.columns[c]
             if report.head_columns is not None:
                 for c, j in enumerate(report.heads):
                     self.head[:, j] = report.head_columns[c, :p]
@@ -149,7 +149,7 @@ class Coordinator:
         update_scores(
             self.selection,
             self.head,
-            self.left,
+            self.lead,
             self.diag,
             self._scores,
             self._head_best,
@@ -175,6 +175,6 @@ def make_coordinator(
     head[:, :shared] = working.rows(p, shared)
     diag = np.zeros(n, dtype=working.dtype)
     diag[:shared] = working.diagonal()
-    left = np.array(working.columns(p).T, order="C")
+    lead = np.array(working.columns(p).T, order="C")
     code = SELECTION_CODES[selection]
-    return Coordinator(left, head, diag, n_samples, code, supports, symmetric)
+    return Coordinator(lead, head, diag, n_samples, code, supports, symmetric)

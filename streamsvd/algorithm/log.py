@@ -226,5 +226,5 @@ class TransformLog:
         part = slice(steps.start, steps.stop)
         rotates = self.pairs[part, 1] < self.n_features
         rows, factors = self.pairs[part][rotates], self.g[part][rotates]
-        for start, stop, block in working.sweep():
-            replay_rows(block, stop - start, rows, factors)
+        for start, stop, chunk in working.sweep():
+            replay_rows(chunk, stop - start, rows, factors)

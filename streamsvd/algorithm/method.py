@@ -38,7 +38,7 @@ class Method(Protocol):
         """Make transforms; see `algorithm_1`."""
 
     @property
-    def left(self) -> Array:
+    def lead(self) -> Array:
         """(p, n) the leading columns, as they are now."""
 
 
@@ -74,9 +74,9 @@ class Pairs:
         return algorithm_1(coordinator, executor, self.log, m, threshold, batch, picks, after_step)
 
     @property
-    def left(self) -> Array:
+    def lead(self) -> Array:
         """(p, n) the leading columns, as they are now."""
-        return self._coordinator.left
+        return self._coordinator.lead
 
 
 class Blocks:
@@ -108,9 +108,9 @@ class Blocks:
         )
 
     @property
-    def left(self) -> Array:
+    def lead(self) -> Array:
         """(p, n) the leading columns, as they are now."""
-        return self._coordinator.left
+        return self._coordinator.lead
 
 
 METHODS: dict[str, type[Pairs] | type[Blocks]] = {"coordinate": Pairs, "block": Blocks}

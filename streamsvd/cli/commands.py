@@ -144,7 +144,7 @@ def info(result: str) -> None:
 def transform(result: str, source: str, out: str, scheduler: str | None, **options: Any) -> None:
     """Write the scores of the samples in SOURCE on the components in RESULT."""
     from streamsvd import SVDResult
-    from streamsvd.cluster.waiting import client_of
+    from streamsvd.cluster import client_of
 
     fitted = SVDResult.load(result)
     with client_of(scheduler) as client:
@@ -168,7 +168,7 @@ def transform(result: str, source: str, out: str, scheduler: str | None, **optio
 def accuracy(result: str, source: str, scheduler: str | None, **options: Any) -> None:
     """Measure the components in RESULT against SOURCE, in one pass."""
     from streamsvd import SVDResult
-    from streamsvd.cluster.waiting import client_of
+    from streamsvd.cluster import client_of
 
     with client_of(scheduler) as client:
         measured = SVDResult.load(result).accuracy(source, client=client, **options)
@@ -280,7 +280,7 @@ def demo(out: str | None, progress: bool | None) -> None:
 def _fit_and_save(
     method: Callable[..., Any], source: str, out: str, overwrite: bool, options: dict[str, Any]
 ) -> None:
-    from streamsvd.cluster.waiting import client_of
+    from streamsvd.cluster import client_of
     from streamsvd.result.text import summary
 
     _check_out(out, overwrite)

@@ -138,16 +138,16 @@ class ClusterColumns:
         """The columns are moved where they are."""
         return self
 
-    def end(self, left: Array) -> None:
+    def end(self, lead: Array) -> None:
         """Take the leading columns back."""
-        self._left = np.ascontiguousarray(left.T)
+        self._lead = np.ascontiguousarray(lead.T)
 
     def settle(self, ingested: Ingested, n_logged: int) -> None:
         """Nothing is kept but the log."""
 
     def energies(self) -> Array:
         """Sums of squares of the first `p` rows."""
-        leaves = self._all("finish", self._left)
+        leaves = self._all("finish", self._lead)
         return np.array(add_up(leaf for part in leaves for leaf in part)[1])
 
     def release(self) -> None:
@@ -168,7 +168,7 @@ class ClusterColumns:
 
     def columns(self, stop: int) -> Array:
         """The columns below `stop`, which is `p`."""
-        return self._left[:, :stop]
+        return self._lead[:, :stop]
 
     def diagonal(self) -> Array:
         """The diagonal."""
@@ -231,7 +231,7 @@ class ClusterColumns:
 
     def _fetch(self, parts: list[tuple[Array, Array, Array]]) -> None:
         """Keep what the coordinator asks for."""
-        self._left, self._rows = (
+        self._lead, self._rows = (
             np.concatenate([part[k] for part in parts], axis=1) for k in range(2)
         )
         self._diagonal = np.concatenate([diagonal for _, _, diagonal in parts])

@@ -65,21 +65,21 @@ def _by_tasks(
     tree: SumTree | None = None,
 ) -> Any:
     """Call a function for runs of strips; the sum of the answers, if they are added up."""
-    source, step = reader.source, reader.step
+    source, width = reader.source, reader.width
     _refuse_unreadable(source)
     if source.computed_by_workers:
         raise OptionError(
             f"{source.name} is computed by the client: leave client out, or write it to a Zarr "
             "store"
         )
-    n_strips = -(-source.n_samples // step)
-    run = step * max(1, n_strips // (16 * max(n_threads(client), 1)))
+    n_strips = -(-source.n_samples // width)
+    run = width * max(1, n_strips // (16 * max(n_threads(client), 1)))
     key = f"streamsvd-{name}-{uuid.uuid4().hex[:8]}"
     tasks: list[tuple[Any, int]] = []
     futures = []
     for start in range(0, source.n_samples, run):
         stop = min(start + run, source.n_samples)
-        part = StripReader(source, reader.dtype, step, start=start, stop=stop)
+        part = StripReader(source, reader.dtype, width, start=start, stop=stop)
         future = client.submit(*work(part), key=f"{key}-{start}", pure=False)
         tasks.append((future, stop - start))
         if tree is None:
@@ -88,7 +88,7 @@ def _by_tasks(
             tree.add(future)
     if tree is not None:
         futures.append(tree.total())
-    del future  # `watch` lets go of the last one too
+    del future  # `watch` releases the last one too
     watch(client, tasks, advance)
     return [answer_of(client, future) for future in futures][-1]
 

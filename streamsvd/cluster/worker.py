@@ -44,7 +44,7 @@ class Share:
         `p`.
     in_memory, hold_rows : bool
         Whether the columns are in memory; whether their first `p` rows are.
-    width, step : int
+    width, strip_width : int
         Columns in a chunk of the working store; samples to read at a time.
     """
 
@@ -58,7 +58,7 @@ class Share:
     in_memory: bool
     hold_rows: bool
     width: int
-    step: int
+    strip_width: int
 
 
 class Columns:
@@ -96,7 +96,7 @@ class Columns:
 
     def read(self, shift: Array | None) -> list[Array]:
         """Read the samples; the leaves of their moments."""
-        return self._ingest.read(shift, self.share.step)
+        return self._ingest.read(shift, self.share.strip_width)
 
     def settle(self, preprocessing: Preprocessing) -> list[Array]:
         """Centre and scale by what was learned from all workers; the leaves anew."""
@@ -111,9 +111,9 @@ class Columns:
         if order is not None:
             working.swap_rows(order)
         p, n = share.n_components, working.n_features
-        left = working.columns(min(max(p - share.start, 0), working.n_samples))
+        lead = working.columns(min(max(p - share.start, 0), working.n_samples))
         rows = working.rows(p, min(max(n - share.start, 0), working.n_samples))
-        return left, rows, working.diagonal(share.start)
+        return lead, rows, working.diagonal(share.start)
 
     def replay(self, log: Log, order: Array | None, columns: Array, panel: Array) -> None:
         """Bring the columns, which have been read, to the end of the log."""
@@ -149,11 +149,11 @@ class Columns:
             self._last, self._answer = step, answer
         return answer
 
-    def finish(self, left: Array) -> list[Array]:
+    def finish(self, lead: Array) -> list[Array]:
         """Take the first columns (n, p) from the coordinator; moments of the first `p` rows."""
         share, working = self.share, self._working
         working.release_rows()
-        mine = np.ascontiguousarray(left[:, share.start : share.stop])
+        mine = np.ascontiguousarray(lead[:, share.start : share.stop])
         if mine.shape[1]:
             working.write(0, mine)
         return row_moments(working, share.n_components, share.start, share.source.n_samples)
@@ -166,7 +166,7 @@ class Columns:
 
 def read_columns(share: Share, touched: Array, preprocessing: Preprocessing) -> Array:
     """Those of the columns `touched` (ascending) that are of this share, as they were ingested."""
-    source, step, dtype = share.source, share.step, share.dtype
+    source, step, dtype = share.source, share.strip_width, share.dtype
     parts = [np.empty((source.n_features, 0), dtype=dtype)]
     for lo in range(share.start - share.start % step, share.stop, step):
         first, last = max(lo, share.start), min(lo + step, share.stop)

@@ -37,7 +37,7 @@ class Engine(Protocol):
     def begin(self) -> Executor:
         """Where the columns are moved from here on."""
 
-    def end(self, left: Array) -> None:
+    def end(self, lead: Array) -> None:
         """The moves are over; takes the leading columns (p, n) back."""
 
     def settle(self, ingested: Ingested, n_logged: int) -> None:

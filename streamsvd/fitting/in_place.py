@@ -73,10 +73,10 @@ class InPlace:
             self.leading.hold_rows(p)
         return executor_of(make_partitions(self.leading, p, self._options.n_threads or 1))
 
-    def end(self, left: Array) -> None:
+    def end(self, lead: Array) -> None:
         """Take the leading columns, and the rows that were held in memory, back."""
         self.leading.release_rows()
-        self.leading.write(0, np.ascontiguousarray(left.T))
+        self.leading.write(0, np.ascontiguousarray(lead.T))
 
     def settle(self, ingested: Ingested, n_logged: int) -> None:
         """Flush what is kept, and say in which state it is."""
@@ -161,10 +161,10 @@ class InPlace:
     def _ingest(self, log: Log) -> Ingested:
         options, source, working = self._options, self._source, self.leading
         source.drops_pages = working.crowds_cache
-        step = self._plan.strip_samples
+        width = self._plan.strip_samples
         with progress_bar(self._progress, "ingest", source.n_samples) as advance:
             preprocessing, energies = ingest(
-                source, working, options.center, options.normalize, step, advance
+                source, working, options.center, options.normalize, width, advance
             )
         if options.pivot:
             log.order = pivot_order(energies, self._problem.n_components)

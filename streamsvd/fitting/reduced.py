@@ -47,8 +47,8 @@ class Reduced:
                 gram, preprocessing = cluster_gram(self._client, *asked, advance)
             else:
                 threads = options.n_threads or n_cpus()
-                step = self._plan.strip_samples
-                gram, preprocessing = gram_matrix(*asked, step, threads, advance)
+                width = self._plan.strip_samples
+                gram, preprocessing = gram_matrix(*asked, width, threads, advance)
         energies = np.diag(gram).copy()
         if options.pivot:
             log.order = pivot_order(energies, p)
@@ -57,13 +57,13 @@ class Reduced:
         return Ingested(preprocessing, energies, energies[log.order[:p]])
 
     def begin(self) -> Executor:
-        """The columns, on threads where blocks are many enough."""
+        """The columns, on threads where there are several chunks."""
         threads = self._options.n_threads or 1
         return executor_of(make_partitions(self.leading, self._problem.n_components, threads))
 
-    def end(self, left: Array) -> None:
+    def end(self, lead: Array) -> None:
         """Take the leading columns back."""
-        self.leading.write(0, np.ascontiguousarray(left.T))
+        self.leading.write(0, np.ascontiguousarray(lead.T))
 
     def settle(self, ingested: Ingested, n_logged: int) -> None:
         """Nothing is kept on the disk."""

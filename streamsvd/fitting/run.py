@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvd.algorithm.method import METHODS
-from streamsvd.data.kinds import open_data
-from streamsvd.data.source import Source
+from streamsvd.data import Source, open_data
 from streamsvd.errors import ResourceError, StreamSVDError
 from streamsvd.fitting.engines import Engine, choose_engine
 from streamsvd.fitting.interrupts import StopRequest, raise_for, stop_requests
@@ -139,7 +138,7 @@ class _Run:
         finally:
             executor.close()
             if len(log) > first:
-                self._engine.end(method.left)
+                self._engine.end(method.lead)
 
     def _threshold(self, ingested: Ingested) -> float:
         """The score that a transform must be above."""

@@ -41,12 +41,12 @@ def ingest(
     working: WorkingMatrix,
     center: str | None,
     normalize: str | None,
-    step: int | None = None,
+    width: int | None = None,
     on_samples: OnSamples = lambda n: None,
 ) -> tuple[Preprocessing, Array]:
     """Fill the working matrix from the source.
 
-    Each sample is read once, `step` at a time. What needs statistics of the features is
+    Each sample is read once, `width` at a time. What needs statistics of the features is
     done in a second pass, over the working matrix.
 
     Returns
@@ -57,7 +57,7 @@ def ingest(
         Sum of squares of each row of the working matrix.
     """
     columns = Ingest(source, working, center, normalize)
-    leaves = columns.read(None, step, on_samples)
+    leaves = columns.read(None, width, on_samples)
     preprocessing = learn(
         source.name, center, normalize, add_up(leaves), columns.shift, source.n_samples
     )
@@ -90,7 +90,7 @@ class Ingest:
         return strip[:, 0].astype(np.float64)
 
     def read(
-        self, shift: Array | None, step: int | None, on_samples: OnSamples = lambda n: None
+        self, shift: Array | None, width: int | None, on_samples: OnSamples = lambda n: None
     ) -> list[Array]:
         """Read the samples into the working matrix; the leaves of their moments.
 
@@ -102,7 +102,7 @@ class Ingest:
             shift = self.shift
         moments = Moments(source.n_features, source.n_samples, shift)
         stop = start + self._working.n_samples
-        reader = StripReader(source, self._working.dtype, step, start=start, stop=stop)
+        reader = StripReader(source, self._working.dtype, width, start=start, stop=stop)
         with self._working.write_behind() as write:
             for first, strip in reader:
                 self._before.apply(strip)
@@ -118,7 +118,7 @@ class Ingest:
         after = preprocessing.after()
         n = self._source.n_features
         moments = Moments(n, self._source.n_samples, np.zeros(n))
-        for first, stop, block in self._working.sweep():
-            after.apply(block)
-            moments.add(self._start + first, block, stop - first)
+        for first, stop, chunk in self._working.sweep():
+            after.apply(chunk)
+            moments.add(self._start + first, chunk, stop - first)
         return moments.leaves

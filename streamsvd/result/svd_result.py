@@ -12,8 +12,7 @@ from dask.utils import format_bytes
 from streamsvd.arrays import Array
 from streamsvd.cluster.tasks import cluster_scores, cluster_sums
 from streamsvd.cluster.waiting import check_client
-from streamsvd.data.kinds import open_data
-from streamsvd.data.source import Source
+from streamsvd.data import Source, open_data
 from streamsvd.errors import OptionError, ResourceError
 from streamsvd.options import Ask, Options, Reading, parse_size
 from streamsvd.passes.gram import gram_matrix
@@ -213,7 +212,7 @@ class SVDResult(Solution):
             with progress_bar(progress, "transform", source.n_samples) as advance:
                 write_scores(*fitted, reader, scores, advance)
             return scores
-        chunks = (shape[0], reader.step)
+        chunks = (shape[0], reader.width)
         if source.sample_axis == 0:
             shape, chunks = shape[::-1], chunks[::-1]
         with (
