@@ -102,11 +102,12 @@ def _workspace(options: Options, needs_none: bool) -> Iterator[Workspace | None]
         yield None
     else:
         folder = Path(tempfile.mkdtemp(prefix="streamsvd-"))
-        try:
-            with Workspace(folder) as space:
+        with Workspace(folder) as space:
+            try:
                 yield space
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                if space.is_held:  # not by a child that was forked meanwhile
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Run:
@@ -297,9 +298,14 @@ class _Run:
     def _reopen(self, space: Workspace) -> tuple[WorkingMatrix, dict[str, Array]] | None:
         """The working store of a run that was stopped cleanly, None when it cannot be trusted."""
         ingested = space.load_ingested()
+        if ingested is None or space.clean_step() != len(self.log):
+            return None
+        if not space.is_as_sealed(n_cpus(), self.plan.disk > page_cache()):
+            logger.warning("%s is damaged: it is made again from the source", space.store)
+            return None
         shape = (self.source.n_features, self.source.n_samples)
         chunks = intact_chunks(space.store, shape, self.dtype)
-        if ingested is None or chunks is None or space.clean_step() != len(self.log):
+        if chunks is None:
             return None
         paths, width = chunks
         working = self._map(paths, width)
