@@ -128,6 +128,7 @@ class _Run:
         self.client = client
         self.cluster: ClusterMatrix | None = None
         self.keeps = options.workspace is not None
+        self.is_sealed = False  # the working store of a clean stop, not written to since
         self.reduces = options.reduction == "gram"
         n, n_samples = source.n_features, source.n_samples
         self.dtype = np.dtype(np.float64)
@@ -311,6 +312,7 @@ class _Run:
         working = self._map(paths, width)
         if self.options.pivot:
             self.log.order = pivot_order(ingested["energies"], self.options.n_components)
+        self.is_sealed = True
         return working, ingested
 
     def _overwritten(self) -> WorkingMatrix:
@@ -448,7 +450,7 @@ class _Run:
     def _begin_writing(self) -> None:
         """From here on the working store is in the middle of a step."""
         if self.keeps and self.space is not None:
-            self.stop.deferred = True
+            self.stop.deferred, self.is_sealed = True, False
             self.space.set_dirty()
 
     def _keeper(self, advance: Callable[[int], None]) -> Callable[[int], bool]:
@@ -471,10 +473,13 @@ class _Run:
             if self.space is not None:
                 self.space.append(self.log)
         elif self.keeps and self.space is not None:
+            if self.is_sealed:
+                return
             self.space.append(self.log)
             working.flush()
             self.space.save_ingested(ingested)
             self.space.set_clean(len(self.log))
+            self.space.seal(len(self.log), n_cpus(), working.crowds_cache)
         elif self.options.overwrite_x and isinstance(self.source, ZarrSource):
             working.flush()
             self.source.mark("its content was overwritten by sparse_svd(overwrite_x=True)")

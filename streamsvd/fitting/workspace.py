@@ -2,7 +2,7 @@
 
     workspace/
       lock          held while a run works here, and so is the folder; never removed
-      run.json      what was asked of which source; compared before a run goes on
+      run.json      what was asked of which source; compared before a run goes on; and the machine
       ingested.npz  statistics of the ingested source
       state.json    at which transform the working store stands; there after a clean stop only
       log/*.npz     the transforms, a file every few seconds
@@ -28,6 +28,7 @@ from streamsvd.algorithm.block_log import Log
 from streamsvd.algorithm.log_check import log_fault
 from streamsvd.arrays import Array
 from streamsvd.errors import OptionError, ResourceError
+from streamsvd.fitting.machine import this_machine, warn_of_another
 from streamsvd.fitting.records import (
     flush_folder,
     read_arrays,
@@ -137,7 +138,7 @@ class Workspace:
             self._check_same(asked, resume)
             self._check_writable()
         else:
-            self._write_json(self._run_file, asked)
+            self._write_json(self._run_file, asked | {"machine": this_machine()})
         self._is_ours, self._identity = True, asked
         self._checksum = self._log_checksum = checksum_of_json(asked)
         return is_there
@@ -171,12 +172,14 @@ class Workspace:
                 f"workspace {self.folder} holds a run; pass resume=True to go on with it, or give "
                 "a new folder"
             )
+        machine = here.pop("machine", None)
         for key in sorted(asked.keys() | here.keys()):
             if asked.get(key) != here.get(key):
                 raise OptionError(
                     f"workspace {self.folder} holds a run with another {key}: {here.get(key)!r} "
                     f"there, {asked.get(key)!r} now; give a new folder to start afresh"
                 )
+        warn_of_another(machine, uses_blas=asked.get("algorithm") == "block")
 
     def _check_writable(self) -> None:
         """Not hours later: folders that are read-only, or cannot be changed."""
