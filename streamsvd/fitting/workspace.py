@@ -211,10 +211,12 @@ class Workspace:
             return None
         n, p = self._identity["n_features"], self._identity["n_components"]
         for name, array in found[0].items():
-            is_sound = array.dtype == np.float64 and np.isfinite(array).all()
-            if not is_sound or array.shape != (p if name == "initial" else n,):
+            shape = (p if name == "initial" else n,)
+            is_sound = array.shape == shape and array.dtype == np.float64
+            if not is_sound or not np.isfinite(array).all():
                 return None
-        return found[0]
+        is_sound = (found[0]["scale"] > 0).all() and (found[0]["energies"] >= 0).all()
+        return found[0] if is_sound else None
 
     # ---------------------------------------------------------------------------------- log
 
