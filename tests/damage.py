@@ -140,7 +140,9 @@ def change_array(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
     if how == 3:
         return array.reshape(-1) if array.ndim > 1 else array[None]
     changed = array.copy()
-    numbers = FLOATS if array.dtype.kind == "f" else INTEGERS
+    number = pick(random, FLOATS if array.dtype.kind == "f" else INTEGERS)
+    if array.dtype.kind in "iu":
+        number = np.clip(number, np.iinfo(array.dtype).min, np.iinfo(array.dtype).max)
     if changed.size:
-        changed.reshape(-1)[random.integers(changed.size)] = pick(random, numbers)
+        changed.reshape(-1)[random.integers(changed.size)] = number
     return changed

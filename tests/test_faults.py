@@ -109,6 +109,51 @@ def test_killed_at_any_moment(stage: str, seed: int, tmp_path: Path, forks: Any)
         assert forks.run(run, source, workspace, kind, m)[0] == expected
 
 
+OFTEN: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "gain": {"selection": "gain", "dtype": "float32"},
+    "kogbetliantz": {"selection": "kogbetliantz", "center": "features", "normalize": "features"},
+    "random": RANDOM | {"normalize": "samples"},
+    "centred": {"center": "features", "normalize": "samples"},
+    "of samples": {"center": "samples", "normalize": "features", "dtype": "float32"},
+    "pivot": {"pivot": True, "center": "features"},
+    "penalty": {"fill_penalty": 0.5, "selection": "gain", "pivot": True},
+    "max_fill": {"max_fill": 0.9, "fill_penalty": 0.2},
+    "max_nonzeros": {"max_nonzeros": 70, "center": "samples"},
+    "of each": {"max_nonzeros_per_component": 19},
+    "batches": {"batch_size": 2},
+    "large batches": {"batch_size": P, "pivot": True, "normalize": "features"},
+    "threads": {"n_threads": 2},
+    "threads, batches": {"n_threads": 3, "batch_size": 3, "center": "features"},
+    "refined": {"refine": True, "max_fill": 0.9, "center": "features"},
+    "block": {"algorithm": "block"},
+    "block, threads": {"algorithm": "block", "n_threads": 2, "center": "features"},
+    "block, random": {"algorithm": "block", "normalize": "features"} | RANDOM,
+    "block, budget": {"algorithm": "block", "max_nonzeros": 79, "center": "samples"},
+}
+"""Sets of options, each killed ten times."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OFTEN)
+def test_killed_ten_times_with(name: str, tmp_path: Path, forks: Any) -> None:
+    """With a checkpoint every few milliseconds; two hundred kills in all."""
+    m = 30 if "block" in name else 300
+    kind = Stage("starts", m, OFTEN[name], 0.004, strips=len(name) % 2 == 0)
+    source = write_zarr(tmp_path / "x.zarr", normal(20, 900), (20, 90))
+    expected, seconds = forks.run(run, source, tmp_path / "whole", kind, m)
+    random = np.random.default_rng([*name.encode()])
+    workspace = tmp_path / "workspace"
+    for k in range(1, 11):
+        job = forks.start(run, source, workspace, kind, m * k // 10, waits=True)
+        job.until(kind.start)
+        time.sleep(0.6 * seconds * random.random())
+        code = job.kill()
+        # it may have used up its budget, and then it does not wait
+        assert code == -signal.SIGKILL or (code == 0 and "max" in str(kind.options))
+    assert forks.run(run, source, workspace, kind, m)[0] == expected
+
+
 def save_again_and_again(path: Path, overwrite: bool) -> None:
     made = sparse_svd(normal(20, 300), P, n_transforms=300)
     for k in itertools.count():
