@@ -192,6 +192,60 @@ def hidden(path: Path, kind: str) -> list[Path]:
     return list(path.parent.glob(f".{path.name}.*.{kind}"))
 
 
+def save_and_die(path: Path) -> None:
+    """Killed when all is written, before it is at its place."""
+
+    def dies(source: Any, target: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    os.rename = dies
+    sparse_svd(normal(8, 30), 2, n_transforms=20).save(path)
+
+
+def save_and_wait(path: Path) -> None:
+    """At work when others save beside it."""
+    rename = os.rename
+
+    def waits(source: Any, target: Any) -> None:
+        print("written", flush=True)
+        time.sleep(2)
+        rename(source, target)
+
+    os.rename = waits
+    sparse_svd(normal(8, 30), 2, n_transforms=20).save(path)
+
+
+def test_what_killed_saves_left_is_removed_by_the_next(tmp_path: Path, forks: Any) -> None:
+    """Beside it, under any name; not what another process is at work on, nor what is not ours."""
+    made = sparse_svd(normal(8, 30), 2, n_transforms=20)
+    for name in ("a.zarr", "b.zarr"):
+        assert forks.start(save_and_die, tmp_path / name).wait() == -signal.SIGKILL
+        assert len(hidden(tmp_path / name, "new")) == 1
+    others = [tmp_path / ".mine.new", tmp_path / ".a.zarr.12345678.new", tmp_path / ".a.zarr"]
+    for path in others:
+        path.mkdir()
+    job = forks.start(save_and_wait, tmp_path / "c.zarr")
+    job.until("written")
+    made.save(tmp_path / "a.zarr")
+    assert hidden(tmp_path / "b.zarr", "new") == []
+    assert len(hidden(tmp_path / "c.zarr", "new")) == 1
+    job.result()
+    names = {"a.zarr", "c.zarr", *(path.name for path in others)}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    for name in ("a.zarr", "c.zarr"):
+        assert bits(SVDResult.load(tmp_path / name)) == bits(made)
+
+
+def test_only_copies_are_kept_until_there_is_another(tmp_path: Path, forks: Any) -> None:
+    path = tmp_path / "result.zarr"
+    made = sparse_svd(normal(8, 30), 2, n_transforms=20)
+    assert forks.start(save_and_die_between, path).wait() == -signal.SIGKILL
+    made.save(tmp_path / "other.zarr")
+    assert len(hidden(path, "old")) == len(hidden(path, "new")) == 1
+    made.save(path)
+    assert sorted(os.listdir(tmp_path)) == ["other.zarr", "result.zarr"]
+
+
 def save_and_die_between(path: Path) -> None:
     """Killed between the two renames of an overwriting save."""
     rename = os.rename

@@ -37,6 +37,7 @@ from streamsvd.data.zarr_sources import ZarrSource
 from streamsvd.errors import ResourceError, StreamSVDError
 from streamsvd.fitting.interrupts import StopRequest, raise_for, stop_requests
 from streamsvd.fitting.planning import plan_fit
+from streamsvd.fitting.shorter import shortened
 from streamsvd.fitting.workspace import Workspace
 from streamsvd.matrix.partition import make_partitions
 from streamsvd.matrix.working import WorkingMatrix
@@ -191,6 +192,8 @@ class _Run:
             samples=self.source.samples,
         )
         del working
+        if result.n_transforms < len(self.log):
+            result = shortened(result, self.source, self.progress)
         if options.refine:
             x = None if self.reduces else self.source
             return result.refine(
