@@ -69,10 +69,14 @@ def replace(path: Path, random: np.random.Generator) -> None:
     path.write_bytes(pick(random, GARBAGE))
 
 
+def root_of(path: Path) -> Path:
+    """The result or the workspace that a file belongs to."""
+    return next(p for p in path.parents if p.name in ("result", "workspace"))
+
+
 def swap(path: Path, random: np.random.Generator) -> None:
-    """With another file of its kind in the same place, else any beside it."""
-    folder = path.parents[2] if len(path.parents) > 2 else path.parent
-    others = [p for p in files_of(folder) if p.suffix == path.suffix and p != path]
+    """With another file of its kind."""
+    others = [p for p in files_of(root_of(path)) if p.suffix == path.suffix and p != path]
     if not others:
         return
     other = pick(random, others)
@@ -80,6 +84,13 @@ def swap(path: Path, random: np.random.Generator) -> None:
     path.rename(aside)
     other.rename(path)
     aside.rename(other)
+
+
+def foreign(path: Path, other_root: Path) -> None:
+    """The file of the same name of another."""
+    other = other_root / path.relative_to(root_of(path))
+    if other.is_file():
+        shutil.copy2(other, path)
 
 
 BYTES: list[Callable[[Path, np.random.Generator], None]] = [

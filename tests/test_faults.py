@@ -330,12 +330,19 @@ def source(tmp_path: Path) -> Path:
 FULL = [
     # room for a file, transforms, what does not fit
     (10, 50, "run.json"),
-    (700, 50, "x.zarr"),  # the metadata of the working store
+    (None, 50, "x.zarr"),  # the metadata of the working store
     (5000, 50, "x.zarr"),  # its chunks
     (10_000, 500, "log"),
     (None, 50, "state.json"),
     (None, 50, "ingested.npz"),
 ]
+
+
+WRITERS: dict[str, tuple[Any, str]] = {
+    "state.json": (streamsvd.fitting.workspace.Workspace, "set_clean"),
+    "ingested.npz": (streamsvd.fitting.workspace.Workspace, "save_ingested"),
+    "x.zarr": (streamsvd.fitting.run, "create_raw_array"),
+}
 
 
 @pytest.mark.parametrize(("room", "m", "what"), FULL)
@@ -351,15 +358,15 @@ def test_a_full_disk_in_a_workspace(
             return sparse_svd(source, P, n_transforms=m, workspace=workspace, resume=True)
 
     with monkeypatch.context() as patch:
-        if room is None:  # small files, written at the end: let the disk fill up before them
-            name = {"state.json": "set_clean", "ingested.npz": "save_ingested"}[what]
-            write = getattr(streamsvd.fitting.workspace.Workspace, name)
+        if room is None:  # small files: let the disk fill up before them
+            place, name = WRITERS[what]
+            write = getattr(place, name)
 
             def when_full(*args: Any) -> None:
                 with no_file_larger_than(10):
                     write(*args)
 
-            patch.setattr(streamsvd.fitting.workspace.Workspace, name, when_full)
+            patch.setattr(place, name, when_full)
             message = refused_for_space(fit)
         else:
             with no_file_larger_than(room):

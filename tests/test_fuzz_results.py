@@ -109,9 +109,12 @@ def forge_metadata(path: Path, random: np.random.Generator) -> None:
 FORGERIES = (forge_attributes, forge_array, forge_metadata)
 
 
-def damaged(path: Path, random: np.random.Generator) -> str:
+def damaged(path: Path, other: Path, random: np.random.Generator) -> str:
     """Damage a result somehow; how."""
     file = damage.pick(random, damage.files_of(path))
+    if random.random() < 0.1:
+        damage.foreign(file, other)
+        return f"another {file.relative_to(path)}"
     harm = damage.pick(random, [*damage.BYTES, damage.delete_folder, damage.in_place_of])
     if random.random() < 0.15:
         file, harm = path / "zarr.json", damage.change_json
@@ -127,7 +130,7 @@ def batch(saved: Path, folder: Path, kind: str, seed: int) -> list[str]:
     expected = everything(saved / kind)
     for k in range(BATCH):
         path = shutil.copytree(saved / kind, folder / f"{kind} {seed} {k}" / "result")
-        how = damaged(path, random)
+        how = damaged(path, saved / damage.pick(random, list(KINDS)), random)
         print(how, flush=True)
         try:
             found = everything(path)

@@ -74,7 +74,7 @@ def forge_record(workspace: Path, random: np.random.Generator) -> str:
     return f"forged {name} of {path.relative_to(workspace)}"
 
 
-def damaged(workspace: Path, random: np.random.Generator) -> tuple[str, bool]:
+def damaged(workspace: Path, other: Path, random: np.random.Generator) -> tuple[str, bool]:
     """Damage a workspace somehow; how, and whether it may be refused."""
     if random.random() < 0.2:
         return forge_record(workspace, random), False
@@ -86,7 +86,7 @@ def damaged(workspace: Path, random: np.random.Generator) -> tuple[str, bool]:
         [p for p in places if "x.zarr" in p.parts],
     ]
     file = damage.pick(random, damage.pick(random, kinds))
-    harm = damage.pick(random, [*damage.BYTES, damage.in_place_of])
+    harm = damage.pick(random, [*damage.BYTES, damage.in_place_of, damage.foreign])
     if file.suffix == ".json" and random.random() < 0.4:
         harm = damage.change_json
     if file.parent != workspace and random.random() < 0.1:
@@ -94,7 +94,10 @@ def damaged(workspace: Path, random: np.random.Generator) -> tuple[str, bool]:
     of_identity = file.name in ("run.json", "lock")
     inside = file.parent in (workspace, workspace / "log")
     may_fail = of_identity or (harm is damage.in_place_of and inside) or harm is damage.swap
-    harm(file, random)
+    if harm is damage.foreign:
+        damage.foreign(file, other)
+    else:
+        harm(file, random)
     return f"{harm.__name__} of {file.relative_to(workspace)}", may_fail
 
 
@@ -104,8 +107,9 @@ def batch(stopped: Path, folder: Path, name: str, stop: str) -> list[str]:
     source = stopped / "x.zarr"
     expected = fit(source, name, None)
     for k in range(BATCH):
-        workspace = shutil.copytree(stopped / f"{name} {stop}", folder / str(k))
-        how, may_fail = damaged(workspace, random)
+        workspace = shutil.copytree(stopped / f"{name} {stop}", folder / str(k) / "workspace")
+        other = stopped / f"{damage.pick(random, list(OPTIONS))} clean"
+        how, may_fail = damaged(workspace, other, random)
         print(how, flush=True)
         for _ in range(1 + (k % 5 == 0)):  # and once more
             try:

@@ -299,7 +299,8 @@ def test_a_stop_without_time_for_checksums_counts(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Workspace, "seal", killed)
+        patch.setattr(streamsvd.fitting.workspace, "QUICK", 0)
+        patch.setattr(streamsvd.fitting.workspace, "checksums_of_stores", killed)
         with pytest.raises(KeyboardInterrupt):
             go_on(source, workspace)
     made, took = go_on(source, workspace, 2 * M)

@@ -129,7 +129,7 @@ class _Run:
         self.client = client
         self.cluster: ClusterMatrix | None = None
         self.keeps = options.workspace is not None
-        self.is_sealed = False  # the working store of a clean stop, not written to since
+        self.is_clean = False  # the working store of a clean stop, not written to since
         self.reduces = options.reduction == "gram"
         n, n_samples = source.n_features, source.n_samples
         self.dtype = np.dtype(np.float64)
@@ -304,7 +304,8 @@ class _Run:
         ingested = space.load_ingested()
         if ingested is None or space.clean_step() != len(self.log):
             return None
-        if not space.is_as_sealed(n_cpus(), self.plan.disk > page_cache()):
+        threads = self.options.n_threads or n_cpus()
+        if not space.is_as_left(threads, drops_pages=self.plan.disk > page_cache()):
             logger.warning("%s is damaged: it is made again from the source", space.store)
             return None
         shape = (self.source.n_features, self.source.n_samples)
@@ -315,7 +316,7 @@ class _Run:
         working = self._map(paths, width)
         if self.options.pivot:
             self.log.order = pivot_order(ingested["energies"], self.options.n_components)
-        self.is_sealed = True
+        self.is_clean = True
         return working, ingested
 
     def _overwritten(self) -> WorkingMatrix:
@@ -453,7 +454,7 @@ class _Run:
     def _begin_writing(self) -> None:
         """From here on the working store is in the middle of a step."""
         if self.keeps and self.space is not None:
-            self.stop.deferred, self.is_sealed = True, False
+            self.stop.deferred, self.is_clean = True, False
             self.space.set_dirty()
 
     def _keeper(self, advance: Callable[[int], None]) -> Callable[[int], bool]:
@@ -476,13 +477,13 @@ class _Run:
             if self.space is not None:
                 self.space.append(self.log)
         elif self.keeps and self.space is not None:
-            if self.is_sealed:
+            if self.is_clean:
                 return
             self.space.append(self.log)
             working.flush()
             self.space.save_ingested(ingested)
-            self.space.set_clean(len(self.log))
-            self.space.seal(len(self.log), n_cpus(), working.crowds_cache)
+            threads = self.options.n_threads or n_cpus()
+            self.space.set_clean(len(self.log), threads, working.crowds_cache)
         elif self.options.overwrite_x and isinstance(self.source, ZarrSource):
             working.flush()
             self.source.mark("its content was overwritten by sparse_svd(overwrite_x=True)")

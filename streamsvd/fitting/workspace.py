@@ -47,6 +47,10 @@ RUN_VERSION = 2
 INGESTED = ("mean", "scale", "energies", "initial")
 
 
+QUICK = 2**27
+"""Bytes whose checksums take no time to speak of, 0.05 s."""
+
+
 KINDS = {
     "lock": "file",
     "run.json": "file",
@@ -260,16 +264,18 @@ class Workspace:
 
     # -------------------------------------------------------------------------- store state
 
-    def set_clean(self, step: int) -> None:
-        """Note that the working store, flushed, stands at transform `step`."""
-        self._write_state({"step": step, "store": self._store_digest()})
+    def set_clean(self, step: int, n_threads: int, drops_pages: bool) -> None:
+        """Note that the working store, flushed, stands at transform `step`, with its checksums.
 
-    def seal(self, step: int, n_threads: int, drops_pages: bool) -> None:
-        """As `set_clean`, with checksums of the working store, which is read once for it."""
+        It is read once for them. Where that takes its time the note is written before it too, for a
+        process that is not given the time.
+        """
         files = self._store_files()
+        state: dict[str, Any] = {"step": step, "store": self._store_digest()}
+        if sum(path.stat().st_size for path in files.values()) > QUICK:
+            self._write_state(state)
         sums = checksums_of_stores(files.values(), n_threads, drops_pages)
-        files_json = {name: list(one) for name, one in zip(files, sums, strict=True)}
-        state = {"step": step, "store": self._store_digest(), "files": files_json}
+        state["files"] = {name: list(one) for name, one in zip(files, sums, strict=True)}
         self._write_state(state)
 
     def set_dirty(self) -> None:
@@ -288,10 +294,10 @@ class Workspace:
         is_known = state is not None and state.get("store") == self._store_digest()
         return state["step"] if state is not None and is_known else None
 
-    def is_as_sealed(self, n_threads: int, drops_pages: bool) -> bool:
-        """Whether the working store is what `seal` saw; it is read once for that.
+    def is_as_left(self, n_threads: int, drops_pages: bool) -> bool:
+        """Whether the working store is what `set_clean` saw; it is read once for that.
 
-        True without `seal`, of a stop that was not given the time for it.
+        True after a stop that was not given the time for checksums.
         """
         known = (self._state() or {}).get("files")
         if known is None:

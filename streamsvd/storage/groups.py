@@ -21,7 +21,19 @@ from streamsvd.storage.asides import leftovers, replaced
 from streamsvd.storage.checksums import checksum_of_file, checksum_of_json
 from streamsvd.storage.outputs import refuse_existing
 
-KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float"}
+NUMBERS = (
+    "bool",
+    *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
+    *(f"float{bits}" for bits in (16, 32, 64)),
+)
+"""Types of what is read: no objects, no text."""
+
+PLAIN = (
+    [{"name": "bytes", "configuration": {"endian": "little"}}],
+    [{"name": "bytes", "configuration": {}}],  # of one byte each
+    [{"name": "bytes"}],
+)
+"""Codecs of what is read: the bytes as they are, so no other is ever asked to decode anything."""
 
 
 def write_group(
@@ -149,19 +161,16 @@ class SavedGroup:
 
 def _type_and_shape(about: dict[str, Any]) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """Of an array from its metadata; refuses all but one chunk of plain numbers."""
-    shape, codecs = about["shape"], about["codecs"]
-    dtype = np.dtype(str(about["data_type"])).newbyteorder("<")
-    if not about["data_type"].startswith(KINDS.get(dtype.kind, "?")):
-        raise ValueError(f"it holds {about['data_type']}, not numbers")
+    shape, name = about["shape"], about["data_type"]
+    if name not in NUMBERS:
+        raise ValueError(f"it holds {name!r}, not numbers")
     if not all(type(size) is int and size >= 0 for size in shape):
         raise ValueError(f"it is of shape {shape}")
-    # One codec, that of plain bytes: no other is ever asked to decode anything.
-    endian = codecs[0].get("configuration", {}).get("endian", "little")
-    if [codec["name"] for codec in codecs] != ["bytes"] or endian != "little":
-        raise ValueError(f"it is stored with the codecs {codecs}")
+    if about["codecs"] not in PLAIN:
+        raise ValueError(f"it is stored with the codecs {about['codecs']}")
     if about["chunk_grid"]["configuration"]["chunk_shape"] != [max(1, size) for size in shape]:
         raise ValueError("it is in several chunks")
-    return dtype, tuple(shape)
+    return np.dtype(name).newbyteorder("<"), tuple(shape)
 
 
 def _format_of(path: Path) -> Any:
