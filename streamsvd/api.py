@@ -125,14 +125,19 @@ def sparse_svd(
         the log of transforms, from which a stopped or killed run can go on; kept. It must be new,
         empty, or that of an earlier run with ``resume=True``. Without it nothing is kept: the
         working matrix is in memory where that fits `memory_limit`, else in a temporary folder (see
-        `tempfile.gettempdir`) that is removed at the end.
+        `tempfile.gettempdir`) that is removed at the end. While a fit runs, its files must be left
+        alone: the working store is mapped, and the operating system ends a process whose mapped
+        file is truncated (SIGBUS), which cannot be caught; it then goes on as after a crash.
     resume : bool
         Go on with the run in `workspace`, if there is one: the source and the options must be the
         same, except `n_transforms` (more transforms extend a finished run), `memory_limit`,
         `n_threads` and `progress`. The result has the same bits as that of an uninterrupted run;
         an extended run with a `batch_size` above 1 begins a new batch where the first one ended.
-        After a clean stop (the end, Ctrl-C, SIGTERM) the working store is taken up as it is; after
-        a crash the source is ingested again and the log replayed in one pass.
+        After a clean stop (the end, Ctrl-C, SIGTERM) the working store is read once, compared with
+        the checksums of that stop, and taken up as it is; after a crash, or where it is damaged,
+        the source is ingested again and the log replayed in one pass. Fewer transforms than were
+        made give the result of so many, with a pass over the source for its explained variance,
+        which is then the same to rounding; the workspace keeps its log.
     overwrite_x : bool
         Work in `X` itself instead of a copy, which destroys its content: a writeable C-contiguous
         NumPy array, or a local Zarr array without compression whose chunks hold all features; of

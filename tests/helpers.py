@@ -107,7 +107,7 @@ def bits(result: SVDResult, *, path_only: bool = False) -> dict[str, tuple[str, 
         arrays["final energies"] = result.final_energies
         arrays["explained variance"] = result.explained_variance
     matrices = {"components": result.components}
-    if not result.is_reduced:
+    if not result.is_reduced and result.refined is None:
         matrices["right vectors"] = result.right
     for name, rows in matrices.items():
         arrays[f"{name} data"] = rows.data

@@ -109,6 +109,51 @@ def test_killed_at_any_moment(stage: str, seed: int, tmp_path: Path, forks: Any)
         assert forks.run(run, source, workspace, kind, m)[0] == expected
 
 
+OFTEN: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "gain": {"selection": "gain", "dtype": "float32"},
+    "kogbetliantz": {"selection": "kogbetliantz", "center": "features", "normalize": "features"},
+    "random": RANDOM | {"normalize": "samples"},
+    "centred": {"center": "features", "normalize": "samples"},
+    "of samples": {"center": "samples", "normalize": "features", "dtype": "float32"},
+    "pivot": {"pivot": True, "center": "features"},
+    "penalty": {"fill_penalty": 0.5, "selection": "gain", "pivot": True},
+    "max_fill": {"max_fill": 0.9, "fill_penalty": 0.2},
+    "max_nonzeros": {"max_nonzeros": 70, "center": "samples"},
+    "of each": {"max_nonzeros_per_component": 19},
+    "batches": {"batch_size": 2},
+    "large batches": {"batch_size": P, "pivot": True, "normalize": "features"},
+    "threads": {"n_threads": 2},
+    "threads, batches": {"n_threads": 3, "batch_size": 3, "center": "features"},
+    "refined": {"refine": True, "max_fill": 0.9, "center": "features"},
+    "block": {"algorithm": "block"},
+    "block, threads": {"algorithm": "block", "n_threads": 2, "center": "features"},
+    "block, random": {"algorithm": "block", "normalize": "features"} | RANDOM,
+    "block, budget": {"algorithm": "block", "max_nonzeros": 79, "center": "samples"},
+}
+"""Sets of options, each killed ten times."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OFTEN)
+def test_killed_ten_times_with(name: str, tmp_path: Path, forks: Any) -> None:
+    """With a checkpoint every few milliseconds; two hundred kills in all."""
+    m = 30 if "block" in name else 300
+    kind = Stage("starts", m, OFTEN[name], 0.004, strips=len(name) % 2 == 0)
+    source = write_zarr(tmp_path / "x.zarr", normal(20, 900), (20, 90))
+    expected, seconds = forks.run(run, source, tmp_path / "whole", kind, m)
+    random = np.random.default_rng([*name.encode()])
+    workspace = tmp_path / "workspace"
+    for k in range(1, 11):
+        job = forks.start(run, source, workspace, kind, m * k // 10, waits=True)
+        job.until(kind.start)
+        time.sleep(0.6 * seconds * random.random())
+        code = job.kill()
+        # it may have used up its budget, and then it does not wait
+        assert code == -signal.SIGKILL or (code == 0 and "max" in str(kind.options))
+    assert forks.run(run, source, workspace, kind, m)[0] == expected
+
+
 def save_again_and_again(path: Path, overwrite: bool) -> None:
     made = sparse_svd(normal(20, 300), P, n_transforms=300)
     for k in itertools.count():
@@ -145,6 +190,60 @@ def test_killed_while_saving(overwrite: bool, tmp_path: Path, forks: Any) -> Non
 
 def hidden(path: Path, kind: str) -> list[Path]:
     return list(path.parent.glob(f".{path.name}.*.{kind}"))
+
+
+def save_and_die(path: Path) -> None:
+    """Killed when all is written, before it is at its place."""
+
+    def dies(source: Any, target: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    os.rename = dies
+    sparse_svd(normal(8, 30), 2, n_transforms=20).save(path)
+
+
+def save_and_wait(path: Path) -> None:
+    """At work when others save beside it."""
+    rename = os.rename
+
+    def waits(source: Any, target: Any) -> None:
+        print("written", flush=True)
+        time.sleep(2)
+        rename(source, target)
+
+    os.rename = waits
+    sparse_svd(normal(8, 30), 2, n_transforms=20).save(path)
+
+
+def test_what_killed_saves_left_is_removed_by_the_next(tmp_path: Path, forks: Any) -> None:
+    """Beside it, under any name; not what another process is at work on, nor what is not ours."""
+    made = sparse_svd(normal(8, 30), 2, n_transforms=20)
+    for name in ("a.zarr", "b.zarr"):
+        assert forks.start(save_and_die, tmp_path / name).wait() == -signal.SIGKILL
+        assert len(hidden(tmp_path / name, "new")) == 1
+    others = [tmp_path / ".mine.new", tmp_path / ".a.zarr.12345678.new", tmp_path / ".a.zarr"]
+    for path in others:
+        path.mkdir()
+    job = forks.start(save_and_wait, tmp_path / "c.zarr")
+    job.until("written")
+    made.save(tmp_path / "a.zarr")
+    assert hidden(tmp_path / "b.zarr", "new") == []
+    assert len(hidden(tmp_path / "c.zarr", "new")) == 1
+    job.result()
+    names = {"a.zarr", "c.zarr", *(path.name for path in others)}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    for name in ("a.zarr", "c.zarr"):
+        assert bits(SVDResult.load(tmp_path / name)) == bits(made)
+
+
+def test_only_copies_are_kept_until_there_is_another(tmp_path: Path, forks: Any) -> None:
+    path = tmp_path / "result.zarr"
+    made = sparse_svd(normal(8, 30), 2, n_transforms=20)
+    assert forks.start(save_and_die_between, path).wait() == -signal.SIGKILL
+    made.save(tmp_path / "other.zarr")
+    assert len(hidden(path, "old")) == len(hidden(path, "new")) == 1
+    made.save(path)
+    assert sorted(os.listdir(tmp_path)) == ["other.zarr", "result.zarr"]
 
 
 def save_and_die_between(path: Path) -> None:
@@ -231,12 +330,19 @@ def source(tmp_path: Path) -> Path:
 FULL = [
     # room for a file, transforms, what does not fit
     (10, 50, "run.json"),
-    (700, 50, "x.zarr"),  # the metadata of the working store
+    (None, 50, "x.zarr"),  # the metadata of the working store
     (5000, 50, "x.zarr"),  # its chunks
     (10_000, 500, "log"),
     (None, 50, "state.json"),
     (None, 50, "ingested.npz"),
 ]
+
+
+WRITERS: dict[str, tuple[Any, str]] = {
+    "state.json": (streamsvd.fitting.workspace.Workspace, "set_clean"),
+    "ingested.npz": (streamsvd.fitting.workspace.Workspace, "save_ingested"),
+    "x.zarr": (streamsvd.fitting.run, "create_raw_array"),
+}
 
 
 @pytest.mark.parametrize(("room", "m", "what"), FULL)
@@ -252,15 +358,15 @@ def test_a_full_disk_in_a_workspace(
             return sparse_svd(source, P, n_transforms=m, workspace=workspace, resume=True)
 
     with monkeypatch.context() as patch:
-        if room is None:  # small files, written at the end: let the disk fill up before them
-            name = {"state.json": "set_clean", "ingested.npz": "save_ingested"}[what]
-            write = getattr(streamsvd.fitting.workspace.Workspace, name)
+        if room is None:  # small files: let the disk fill up before them
+            place, name = WRITERS[what]
+            write = getattr(place, name)
 
             def when_full(*args: Any) -> None:
                 with no_file_larger_than(10):
                     write(*args)
 
-            patch.setattr(streamsvd.fitting.workspace.Workspace, name, when_full)
+            patch.setattr(place, name, when_full)
             message = refused_for_space(fit)
         else:
             with no_file_larger_than(room):

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from streamsvd import ResourceError, SourceError, SVDResult, sparse_svd
 from streamsvd.algorithm.log import TransformLog
-from streamsvd.storage import outputs
+from streamsvd.storage import asides
 
 pytestmark = pytest.mark.usefixtures("narrow_strips")
 
@@ -468,7 +468,7 @@ def test_a_failed_save_leaves_what_was_there(
     def full(root: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(outputs, "_fsync_tree", full)
+    monkeypatch.setattr(asides, "_fsync_tree", full)
     with pytest.raises(ResourceError, match=r"cannot write .*result\.zarr.*No space left"):
         result.save(tmp_path / "result.zarr", overwrite=there)
     assert [path.name for path in tmp_path.iterdir()] == ["result.zarr"] * there

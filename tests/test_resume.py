@@ -170,18 +170,41 @@ def test_a_finished_run_is_extended(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_fewer_transforms_than_were_made(source: Path, tmp_path: Path, clean: bool) -> None:
-    """A step of the path: as `at` gives it."""
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"center": "features", "pivot": True},
+        {"normalize": "samples", "dtype": "float32"},
+        {"algorithm": "block"},
+        {"refine": True, "max_fill": 0.9},
+    ],
+    ids=repr,
+)
+def test_fewer_transforms_than_were_made(
+    options: dict[str, Any], clean: bool, source: Path, tmp_path: Path
+) -> None:
+    """What a run of so many gives, its energies to rounding; the workspace keeps its log."""
     workspace = tmp_path / "workspace"
-    whole = sparse_svd(source, P, n_transforms=M, workspace=workspace)
+    m, k = (6, 2) if "algorithm" in options else (M, 25)
+    whole = sparse_svd(source, P, n_transforms=m, workspace=workspace, **options)
     if not clean:
         crash(workspace)
-    made, took = go_on(source, workspace, n_transforms=25)
-    assert took == ["ingest"] * (not clean)
-    assert made.n_transforms == 25
-    assert differences(made, whole.at(25)) == []
-    assert differences(made, sparse_svd(source, P, n_transforms=25), path_only=True) == []
-    again, took = go_on(source, workspace, n_transforms=M)
+    made, took = go_on(source, workspace, n_transforms=k, **options)
+    refines = ["gram"] * ("refine" in options)
+    assert took == ["ingest"] * (not clean) + ["variance", *refines]
+    expected = sparse_svd(source, P, n_transforms=k, **options)
+    assert made.n_transforms == len(made.log) == k
+    assert differences(made, expected, path_only=True) == []
+    rtol = 1e-5 if made.dtype == np.float32 else 1e-12
+    for one, other in (
+        (made.final_energies, expected.final_energies),
+        (made.explained_variance, expected.explained_variance),
+        (made.history.explained_variance, expected.history.explained_variance),
+    ):
+        np.testing.assert_allclose(one, other, rtol=rtol)
+    assert differences(whole.at(k), made.at(k), path_only=True) == []
+    again, took = go_on(source, workspace, n_transforms=m, **options)
+    assert took == refines
     assert differences(again, whole) == []
 
 

@@ -1,7 +1,7 @@
 """What the features and samples of a source are called: kept by a fit, saved with its result."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -97,19 +97,42 @@ def pack(axis: Axis | None) -> tuple[dict[str, Array], dict[str, Any] | None]:
     return arrays, {"dims": list(axis.dims), "shape": list(axis.shape), "coords": kinds}
 
 
-def unpack(arrays: Mapping[str, Array], described: dict[str, Any] | None) -> Axis | None:
-    """The axis that `pack` took apart."""
+def unpack(
+    array: Callable[[str], Array], described: dict[str, Any] | None, size: int
+) -> Axis | None:
+    """The axis of `size` that `pack` took apart; `array` gives the arrays by name.
+
+    `ValueError` or `TypeError` where they do not make one.
+    """
     if described is None:
         return None
+    dims, shape = tuple(described["dims"]), tuple(described["shape"])
+    is_named = all(isinstance(dim, str) for dim in dims)
+    if not is_named or not all(type(n) is int for n in shape) or math.prod(shape) != size:
+        raise ValueError(f"dimensions {dims} of shape {shape} for {size}")
     coords: dict[str, Array] = {}
-    for k, (dim, kind) in enumerate(zip(described["dims"], described["coords"], strict=True)):
-        if kind == "numbers":
-            coords[dim] = arrays[str(k)]
-        elif kind == "text":
-            text, ends = arrays[f"{k}/text"].tobytes(), arrays[f"{k}/ends"].tolist()
-            starts = [0, *ends[:-1]]
-            pieces = [text[a:b].decode() for a, b in zip(starts, ends, strict=True)]
-            coords[dim] = np.array(pieces, dtype=object)
-        elif kind is not None:
-            coords[dim] = arrays[str(k)].astype(kind)
-    return Axis(tuple(described["dims"]), tuple(described["shape"]), coords)
+    for k, (dim, count, kind) in enumerate(zip(dims, shape, described["coords"], strict=True)):
+        if kind is None:
+            continue
+        coords[dim] = _text(array, str(k)) if kind == "text" else array(str(k))
+        if coords[dim].shape != (count,):
+            raise ValueError(f"{coords[dim].shape} names for {count} of {dim}")
+        if kind not in ("numbers", "text"):
+            coords[dim] = coords[dim].astype(_time(kind))
+    return Axis(dims, shape, coords)
+
+
+def _text(array: Callable[[str], Array], name: str) -> Array:
+    content, ends = array(f"{name}/text").tobytes(), array(f"{name}/ends").tolist()
+    starts = [0, *ends[:-1]]
+    if any(a > b for a, b in zip(starts, ends, strict=True)) or ends[-1:] != [len(content)]:
+        raise ValueError("pieces of text overlap")
+    pieces = [content[a:b].decode() for a, b in zip(starts, ends, strict=True)]
+    return np.array(pieces, dtype=object)
+
+
+def _time(kind: str) -> np.dtype[Any]:
+    dtype = np.dtype(kind)
+    if dtype.kind not in "mM":
+        raise ValueError(f"{dtype} are no times")
+    return dtype

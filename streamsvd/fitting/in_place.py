@@ -21,7 +21,7 @@ from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.plan import Plan, Problem
 from streamsvd.progress import Progress, progress_bar
 from streamsvd.storage.raw import create_raw_array, intact_chunks, reserve_files
-from streamsvd.system import check_free_disk, page_cache
+from streamsvd.system import check_free_disk, n_cpus, page_cache
 
 logger = logging.getLogger("streamsvd")
 
@@ -47,6 +47,8 @@ class InPlace:
     ) -> None:
         self._source, self._problem, self._options = source, problem, options
         self._plan, self._space, self._progress = plan, space, progress
+        self._n_readers = options.n_threads or n_cpus()
+        self._is_clean = False  # the store of a clean stop, not written to since
 
     def prepare(self, log: Log) -> Ingested:
         """Take up the store of a run that was stopped cleanly, or ingest and replay."""
@@ -68,6 +70,7 @@ class InPlace:
 
     def begin(self) -> Executor:
         """The columns, on threads if asked for."""
+        self._is_clean = False
         p = self._problem.n_components
         if self._plan.hold_rows:
             self.leading.hold_rows(p)
@@ -81,6 +84,8 @@ class InPlace:
     def settle(self, ingested: Ingested, n_logged: int) -> None:
         """Flush what is kept, and say in which state it is."""
         if self._options.workspace is not None and self._space is not None:
+            if self._is_clean:
+                return
             self.leading.flush()
             learned = ingested.preprocessing
             self._space.save_ingested(
@@ -91,7 +96,7 @@ class InPlace:
                     "initial": ingested.initial,
                 }
             )
-            self._space.set_clean(n_logged)
+            self._space.set_clean(n_logged, self._n_readers, self.leading.crowds_cache)
         elif self._options.overwrite_x:
             self.leading.flush()
             self._source.mark("its content was overwritten by sparse_svd(overwrite_x=True)")
@@ -138,10 +143,15 @@ class InPlace:
         """What a run that was stopped cleanly left, None when it cannot be trusted."""
         problem, options = self._problem, self._options
         arrays = space.load_ingested()
-        chunks = intact_chunks(space.store, (problem.n_features, problem.n_samples), problem.dtype)
-        if arrays is None or chunks is None or space.clean_step() != len(log):
+        if arrays is None or space.clean_step() != len(log):
             return None
-        self.leading = self._map(*chunks)
+        if not space.is_as_left(self._n_readers, drops_pages=self._plan.disk > page_cache()):
+            logger.warning("%s is damaged: it is made again from the source", space.store)
+            return None
+        chunks = intact_chunks(space.store, (problem.n_features, problem.n_samples), problem.dtype)
+        if chunks is None:
+            return None
+        self.leading, self._is_clean = self._map(*chunks), True
         energies = arrays["energies"]
         if options.pivot:
             log.order = pivot_order(energies, problem.n_components)

@@ -17,6 +17,7 @@ from streamsvd.errors import ResourceError, StreamSVDError
 from streamsvd.fitting.engines import Engine, choose_engine
 from streamsvd.fitting.interrupts import StopRequest, raise_for, stop_requests
 from streamsvd.fitting.planning import plan_fit, resolve
+from streamsvd.fitting.shorter import shortened
 from streamsvd.fitting.workspace import Workspace
 from streamsvd.options import Ask, Options, workspace_path
 from streamsvd.passes.ingest import Ingested
@@ -51,6 +52,8 @@ def fit(x: Any, options: Options, progress: Progress, client: Any = None) -> SVD
             ) from error
         finally:
             engine.release()
+        if result.n_transforms < len(result.log):
+            result = shortened(result, source, progress)
         if options.refine:
             result = result.refine(
                 None if problem.is_reduced else source,
@@ -76,11 +79,12 @@ def _workspace(options: Options, plan: Plan, client: Any) -> Iterator[Workspace 
         yield None
     else:
         folder = Path(tempfile.mkdtemp(prefix="streamsvd-"))
-        try:
-            with Workspace(folder) as space:
+        with Workspace(folder) as space:
+            try:
                 yield space
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                if space.is_held:  # not by a child that was forked meanwhile
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Run:

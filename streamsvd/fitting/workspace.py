@@ -1,37 +1,64 @@
 """A run on disk: its identity, its ingested statistics, its log. What a killed run leaves behind.
 
     workspace/
-      lock          held while a run works here; a lock left by a killed run holds nothing
-      run.json      what was asked of which source; compared before a run goes on
+      lock          held while a run works here, and so is the folder; never removed
+      run.json      what was asked of which source; compared before a run goes on; and the machine
       ingested.npz  statistics of the ingested source
       state.json    at which transform the working store stands; there after a clean stop only
       log/*.npz     the transforms, a file every few seconds
       x.zarr        the working store
 
-Files are written aside, flushed and renamed: each is there whole or not at all.
+Files are written aside, flushed and renamed: each is there whole or not at all. Each ends in a
+checksum that begins with the run's identity, that of a file of the log with the files before it: a
+file of another run, or out of its place, is as good as damaged. What is damaged is made again, but
+for `run.json`: without it nobody knows what ran.
 """
 
-import fcntl
 import hashlib
-import io
 import json
 import os
 import shutil
-import zipfile
-import zlib
+import stat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streamsvd.algorithm.block_log import Log
+from streamsvd.algorithm.log_check import log_fault
 from streamsvd.arrays import Array
 from streamsvd.errors import OptionError, ResourceError
+from streamsvd.fitting.machine import this_machine, warn_of_another
+from streamsvd.fitting.records import (
+    flush_folder,
+    read_arrays,
+    read_json,
+    refuse_other_kinds,
+    write_arrays,
+    write_whole,
+    writing,
+)
+from streamsvd.storage.checksums import checksum_of_json, checksums_of_stores
+from streamsvd.storage.locks import Lock
 
-RUN_VERSION = 1
+RUN_VERSION = 2
 
 
 INGESTED = ("mean", "scale", "energies", "initial")
+
+
+QUICK = 2**27
+"""Bytes whose checksums take no time to speak of, 0.05 s."""
+
+
+KINDS = {
+    "lock": "file",
+    "run.json": "file",
+    "ingested.npz": "file",
+    "state.json": "file",
+    "log": "folder",
+    "x.zarr": "folder",
+}
 
 
 class Workspace:
@@ -47,35 +74,57 @@ class Workspace:
         self.folder = folder
         self.store = folder / "x.zarr"
         self._saved = 0
+        self._identity: dict[str, Any] = {}
+        self._checksum = self._log_checksum = 0
         self._is_ours = False
-        self._is_new = not folder.exists()
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._made_lock = not (folder / "lock").exists()
-            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise ResourceError(
-                f"workspace {folder} cannot be written: {error.strerror}; give another folder"
-            ) from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._refuse_strangers()
+            refuse_other_kinds(folder, {"lock": "file"})
+            self._locks = self._take_locks()
         except BlockingIOError as error:
-            os.close(self._lock)
             raise ResourceError(
                 f"workspace {folder} is in use by another run; wait for it or give another folder"
             ) from error
         except OSError as error:
-            os.close(self._lock)
             raise ResourceError(
-                f"workspace {folder} cannot be locked: {error.strerror}; give a folder on a local "
-                "disk"
+                f"workspace {folder} cannot be written: {error.strerror}; give another folder"
             ) from error
+
+    def _take_locks(self) -> list[Lock]:
+        """Of a file, as network file systems lock no folders, and of the folder.
+
+        A cleaner of temporary files removes a file that is held, and the next run would lock a new
+        one: the folder it cannot remove, for what is in it.
+        """
+        locks = [Lock(self.folder / "lock", os.O_RDWR | os.O_CREAT)]
+        try:
+            locks.append(Lock(self.folder))
+        except BlockingIOError:
+            locks[0].release()
+            raise
+        except OSError:
+            pass
+        return locks
 
     def __enter__(self) -> "Workspace":
         return self
 
     def __exit__(self, *exc: object) -> None:
-        os.close(self._lock)
+        for lock in self._locks:
+            lock.release()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process may write here: not a forked child, not after another took over."""
+        return all(lock.is_held() for lock in self._locks)
+
+    def _check_held(self) -> None:
+        if not self.is_held:
+            raise ResourceError(
+                f"workspace {self.folder} is no longer held by this run: its lock was removed, or "
+                "this is a child of its process; nothing more is written there"
+            )
 
     # ---------------------------------------------------------------------------- identity
 
@@ -85,59 +134,93 @@ class Workspace:
         Returns whether there is one to go on with. Refuses to mix runs: the error says which
         setting differs.
         """
-        here = self._read_json("run.json")
-        if here is None and (self.folder / "run.json").exists():
-            raise ResourceError(
-                f"{self.folder / 'run.json'} is damaged: what ran in this workspace is not known; "
+        self._refuse_strangers()
+        refuse_other_kinds(self.folder, KINDS)
+        asked = json.loads(json.dumps(identity | {"version": RUN_VERSION}))
+        is_there = self._run_file.exists()
+        if is_there:
+            self._check_same(asked, resume)
+            self._check_writable()
+        else:
+            self._write_json(self._run_file, asked | {"machine": this_machine()})
+        self._is_ours, self._identity = True, asked
+        self._checksum = self._log_checksum = checksum_of_json(asked)
+        return is_there
+
+    @property
+    def _run_file(self) -> Path:
+        return self.folder / "run.json"
+
+    def _refuse_strangers(self) -> None:
+        """Where no run is, nothing else is either."""
+        if os.path.lexists(self._run_file):
+            return
+        strangers = sorted(
+            p.name for p in self.folder.iterdir() if p.name[0] != "." and p.name != "lock"
+        )
+        if strangers:
+            raise OptionError(
+                f"workspace {self.folder} is not empty and holds no run: {strangers[:5]}; "
                 "give a new folder"
             )
+
+    def _check_same(self, asked: dict[str, Any], resume: bool) -> None:
+        here = read_json(self._run_file)
         if here is None:
-            strangers = sorted(
-                p.name for p in self.folder.iterdir() if p.name[0] != "." and p.name != "lock"
+            raise ResourceError(
+                f"{self._run_file} is damaged: what ran in this workspace is not known; give a new "
+                "folder"
             )
-            if strangers:
-                if self._made_lock:
-                    (self.folder / "lock").unlink()
-                raise OptionError(
-                    f"workspace {self.folder} is not empty and holds no run: {strangers[:5]}; "
-                    "give a new folder"
-                )
-            self._write_json("run.json", identity | {"version": RUN_VERSION})
-            self._is_ours = True
-            return False
         if not resume:
             raise OptionError(
                 f"workspace {self.folder} holds a run; pass resume=True to go on with it, or give "
                 "a new folder"
             )
-        asked = json.loads(json.dumps(identity | {"version": RUN_VERSION}))
+        machine = here.pop("machine", None)
         for key in sorted(asked.keys() | here.keys()):
             if asked.get(key) != here.get(key):
                 raise OptionError(
                     f"workspace {self.folder} holds a run with another {key}: {here.get(key)!r} "
                     f"there, {asked.get(key)!r} now; give a new folder to start afresh"
                 )
-        self._is_ours = True
-        return True
+        warn_of_another(machine, uses_blas=asked.get("algorithm") == "block")
+
+    def _check_writable(self) -> None:
+        """Not hours later: folders that are read-only, or cannot be changed."""
+        for place in (self.folder, self.folder / "log", self.store):
+            if place.exists() and not os.access(place, os.W_OK | os.X_OK):
+                raise ResourceError(
+                    f"workspace {self.folder} cannot be written: {place} is read-only; make it "
+                    "writable, or give another folder"
+                )
 
     def abandon(self) -> None:
-        """Leave nothing behind when not one transform was saved; nothing of another run's."""
-        if self._is_ours and not (self.folder / "log").exists():
+        """Leave no file but the lock when not one transform was saved; nothing of another run's."""
+        if self._is_ours and self.is_held and not (self.folder / "log").exists():
             self.discard_store()
-            for name in ("run.json", "lock"):
-                (self.folder / name).unlink(missing_ok=True)
-            if self._is_new:
-                self.folder.rmdir()
+            with writing(self._run_file):
+                self._run_file.unlink(missing_ok=True)
 
     # ---------------------------------------------------------------------- ingested source
 
     def save_ingested(self, arrays: dict[str, Array]) -> None:
         """Note that the working store holds the whole source, with its statistics."""
-        self._write_arrays(self.folder / "ingested.npz", arrays)
+        self._check_held()
+        write_arrays(self.folder / "ingested.npz", arrays, self._checksum)
 
     def load_ingested(self) -> dict[str, Array] | None:
         """What `save_ingested` noted, None when the ingest did not finish."""
-        return _read_arrays(self.folder / "ingested.npz", INGESTED)
+        found = read_arrays(self.folder / "ingested.npz", INGESTED, self._checksum)
+        if found is None:
+            return None
+        n, p = self._identity["n_features"], self._identity["n_components"]
+        for name, array in found[0].items():
+            shape = (p if name == "initial" else n,)
+            is_sound = array.shape == shape and array.dtype == np.float64
+            if not is_sound or not np.isfinite(array).all():
+                return None
+        is_sound = (found[0]["scale"] > 0).all() and (found[0]["energies"] >= 0).all()
+        return found[0] if is_sound else None
 
     # ---------------------------------------------------------------------------------- log
 
@@ -146,114 +229,125 @@ class Workspace:
         first, last = self._saved, len(log)
         if last == first:
             return
-        (self.folder / "log").mkdir(exist_ok=True)
-        self._write_arrays(self._segment(first), log.arrays(first, last))
+        self._check_held()
+        with writing(self.folder / "log"):
+            (self.folder / "log").mkdir(exist_ok=True)
+        arrays = log.arrays(first, last)
+        self._log_checksum = write_arrays(self._segment(first), arrays, self._log_checksum)
         self._saved = last
 
     def load_log(self, log: Log) -> None:
-        """Fill `log`, which is empty and takes what room it needs, with the saved transforms."""
+        """Fill `log`, which is empty and takes what room it needs, with the saved transforms.
+
+        What comes after a damaged file is made again, with the same bits.
+        """
+        segments = list((self.folder / "log").glob("*.npz"))
+        refuse_other_kinds(self.folder / "log", {path.name: "file" for path in segments})
         parts: list[dict[str, Array]] = []
-        saved = 0
-        # What comes after a damaged file is made again, with the same bits.
-        while (part := _read_arrays(self._segment(saved), log.NAMES)) and len(part["values"]):
+        saved, total = 0, self._log_checksum
+        while found := read_arrays(self._segment(saved), log.NAMES, total):
+            part, after = found
+            if log_fault(log, part) or not len(part["values"]):
+                break
             parts.append(part)
-            saved += len(part["values"])
+            saved, total = saved + len(part["values"]), after
         if parts:
             log.extend(*(np.concatenate([part[name] for part in parts]) for name in log.NAMES))
-        self._saved = saved
-        for later in (self.folder / "log").glob("*.npz"):
-            if later.stem.isdigit() and int(later.stem) >= saved:
-                later.unlink()
+        self._saved, self._log_checksum = saved, total
+        with writing(self.folder / "log"):
+            for path in segments:
+                if path.stem.isdigit() and int(path.stem) >= saved:
+                    path.unlink()
 
     def _segment(self, first: int) -> Path:
         return self.folder / "log" / f"{first:015d}.npz"
 
     # -------------------------------------------------------------------------- store state
 
-    def set_clean(self, step: int) -> None:
-        """Note that the working store, flushed, stands at transform `step`."""
-        self._write_json("state.json", {"step": step, "store": self._store_digest()})
+    def set_clean(self, step: int, n_threads: int, drops_pages: bool) -> None:
+        """Note that the working store, flushed, stands at transform `step`, with its checksums.
+
+        It is read once for them. Where that takes its time the note is written before it too, for a
+        process that is not given the time.
+        """
+        files = self._store_files()
+        state: dict[str, Any] = {"step": step, "store": self._store_digest()}
+        if sum(path.stat().st_size for path in files.values()) > QUICK:
+            self._write_state(state)
+        sums = checksums_of_stores(files.values(), n_threads, drops_pages)
+        state["files"] = {name: list(one) for name, one in zip(files, sums, strict=True)}
+        self._write_state(state)
 
     def set_dirty(self) -> None:
         """Note that the working store is being written to."""
-        (self.folder / "state.json").unlink(missing_ok=True)
-        self._flush_folder(self.folder)
+        self._check_held()
+        with writing(self._state_file):
+            self._state_file.unlink(missing_ok=True)
+            flush_folder(self.folder)
 
     def clean_step(self) -> int | None:
         """At which transform the working store stands.
 
         None when it was left in the middle, or was written to since.
         """
-        state = self._read_json("state.json") or {}
-        step = state.get("step")
-        is_known = isinstance(step, int) and state.get("store") == self._store_digest()
-        return step if is_known else None
+        state = self._state()
+        is_known = state is not None and state.get("store") == self._store_digest()
+        return state["step"] if state is not None and is_known else None
+
+    def is_as_left(self, n_threads: int, drops_pages: bool) -> bool:
+        """Whether the working store is what `set_clean` saw; it is read once for that.
+
+        True after a stop that was not given the time for checksums.
+        """
+        known = (self._state() or {}).get("files")
+        if known is None:
+            return True
+        files = self._store_files()
+        try:
+            sums = checksums_of_stores(files.values(), n_threads, drops_pages)
+        except OSError:
+            return False  # what cannot be read is made again
+        return {name: list(one) for name, one in zip(files, sums, strict=True)} == known
+
+    @property
+    def _state_file(self) -> Path:
+        return self.folder / "state.json"
+
+    def _write_state(self, state: dict[str, Any]) -> None:
+        total = checksum_of_json(state, self._checksum)
+        self._write_json(self._state_file, state | {"checksum": total})
+
+    def _state(self) -> dict[str, Any] | None:
+        state = read_json(self._state_file) or {}
+        known = state.pop("checksum", None)
+        is_sound = known == checksum_of_json(state, self._checksum)
+        return state if is_sound and type(state.get("step")) is int else None
+
+    def _store_files(self) -> dict[str, Path]:
+        """All that is in the working store, by name, but for its folders."""
+        found = sorted(self.store.rglob("*"))
+        return {
+            path.relative_to(self.store).as_posix(): path
+            for path in found
+            if not stat.S_ISDIR(path.lstat().st_mode)
+        }
 
     def _store_digest(self) -> str:
         """Changes when a file of the working store does: of names, sizes and times."""
         digest = hashlib.sha256()
-        for path in sorted(self.store.rglob("*")):
-            stat = path.stat()
-            if path.is_file():
-                name = path.relative_to(self.store).as_posix()
-                digest.update(f"{name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+        for name, path in self._store_files().items():
+            status = path.lstat()
+            digest.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode())
         return digest.hexdigest()
 
     def discard_store(self) -> None:
         """Forget the working store and what was ingested; the log stays."""
         self.set_dirty()
-        (self.folder / "ingested.npz").unlink(missing_ok=True)
-        if self.store.exists():
-            shutil.rmtree(self.store)
+        with writing(self.store):
+            (self.folder / "ingested.npz").unlink(missing_ok=True)
+            if self.store.exists():
+                shutil.rmtree(self.store)
 
-    # ---------------------------------------------------------------------------- the files
-
-    def _read_json(self, name: str) -> dict[str, Any] | None:
-        """The content of a file, None when it is not there or damaged."""
-        try:
-            content = json.loads((self.folder / name).read_text())
-        except (FileNotFoundError, ValueError):
-            return None
-        return content if isinstance(content, dict) else None
-
-    def _write_json(self, name: str, content: dict[str, Any]) -> None:
-        self._write(self.folder / name, json.dumps(content, indent=1).encode())
-
-    def _write_arrays(self, path: Path, arrays: dict[str, Array]) -> None:
-        buffer = io.BytesIO()
-        np.savez(buffer, **arrays)  # type: ignore[arg-type]
-        self._write(path, buffer.getvalue())
-
-    def _write(self, path: Path, content: bytes) -> None:
-        aside = path.with_name(f".{path.name}.new")
-        try:
-            with open(aside, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(aside, path)
-        except OSError as error:
-            aside.unlink(missing_ok=True)
-            raise ResourceError(
-                f"cannot write {path}: {error.strerror}; make room, then resume"
-            ) from error
-        self._flush_folder(path.parent)
-
-    @staticmethod
-    def _flush_folder(folder: Path) -> None:
-        fd = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
-
-def _read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, Array] | None:
-    """The arrays of a file, None when it is not there or damaged."""
-    try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in names}
-    except (OSError, ValueError, EOFError, KeyError, TypeError, AttributeError):
-        return None
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError):
-        return None
+    def _write_json(self, path: Path, content: dict[str, Any]) -> None:
+        self._check_held()
+        write_whole(path, json.dumps(content, indent=1).encode())

@@ -8,6 +8,7 @@ import numpy as np
 from scipy import linalg, sparse
 
 from streamsvd.arrays import Array
+from streamsvd.passes.moments import Moments, add_up
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.passes.strips import StripReader
 
@@ -112,6 +113,23 @@ def accuracy_of(components: sparse.csr_array, sums: Sums, has_right: bool) -> Ac
         orthogonality_error=float(np.max(np.abs(products - np.eye(p)))),
         true_singular_values=values,
     )
+
+
+def score_energies(
+    components: sparse.csr_array,
+    preprocessing: Preprocessing,
+    reader: StripReader,
+    on_samples: Callable[[int], None] = lambda n: None,
+) -> Array:
+    """Sums of squares of the scores of all samples, (p,); the same bits for any chunking."""
+    p = components.shape[0]
+    moments = Moments(p, reader.source.n_samples, np.zeros(p))
+    for start, strip in reader:
+        preprocessing.apply(strip)
+        scores = components @ strip.astype(np.float64, copy=False)
+        moments.add(start, np.ascontiguousarray(scores))
+        on_samples(scores.shape[1])
+    return add_up(moments.leaves)[1]
 
 
 def write_scores(

@@ -1,22 +1,25 @@
 """Solutions on disk: a Zarr group that streamsvd reads back and other programs can read."""
 
+import math
 import os
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from streamsvd.algorithm.block_log import new_log
+from streamsvd.algorithm.block_log import Log, new_log
+from streamsvd.algorithm.log_check import log_fault, order_fault, rows_fault
 from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis, pack, unpack
 from streamsvd.data.zarr_sources import SPARSE_PARTS
-from streamsvd.errors import OptionError, SourceError
+from streamsvd.errors import SourceError
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.refinement.refine import Refined
+from streamsvd.result.checks import attributes_fault, least_energy, numbers_fault
 from streamsvd.result.solution import Solution
-from streamsvd.storage.outputs import read_group, write_group
+from streamsvd.storage.groups import SavedGroup, write_group
 
-FORMAT, VERSION = "streamsvd-result", 1
+FORMAT, VERSION = "streamsvd-result", 2
 
 
 def write_solution(path: str | os.PathLike[str], made: Solution, *, overwrite: bool) -> None:
@@ -59,61 +62,92 @@ def write_solution(path: str | os.PathLike[str], made: Solution, *, overwrite: b
         "labels": labels,
         "seconds": made.seconds,
         "bytes_read": made.bytes_read,
+        "refined": made.refined is not None,
     }
     write_group(path, arrays, attributes, overwrite=overwrite)
 
 
 def read_solution(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The fields of the `Solution` that `write_solution` wrote."""
-    arrays, attributes = read_group(path)
-    found = attributes.get("format"), attributes.get("version")
-    if found != (FORMAT, VERSION):
-        raise OptionError(
-            f"{path} is not a result of this version: format and version are {found}, "
-            f"need {(FORMAT, VERSION)}"
-        )
+    """The fields of the `Solution` that `write_solution` wrote; refuses what it did not write."""
+    saved = SavedGroup(path, FORMAT, VERSION)
     try:
-        return _fields(arrays, attributes)
+        return _fields(saved)
     except KeyError as error:
         raise SourceError(f"{path} is not whole: {error.args[0]} is missing") from error
 
 
-def _fields(arrays: dict[str, Array], attributes: dict[str, Any]) -> dict[str, Any]:
+def _fields(saved: SavedGroup) -> dict[str, Any]:
+    attributes = saved.attributes
+    _refuse(saved, "zarr.json", attributes_fault(attributes))
     p, n, n_samples = (attributes[key] for key in ("n_components", "n_features", "n_samples"))
-    is_reduced = attributes["settings"]["reduction"] == "gram"
-    algorithm = attributes["settings"].get("algorithm", "coordinate")
-    log = new_log(algorithm, p, n, n if is_reduced else n_samples)
-    log.order = arrays["log/order"]
-    log.extend(*(arrays[f"log/{k}"] for k in log.NAMES))
-    refined = None
-    if "refined/energies" in arrays:
-        parts = tuple(arrays[f"refined/rows/{part}"] for part in SPARSE_PARTS)
-        refined = Refined(sparse.csr_array(parts, shape=(p, n)), arrays["refined/energies"])
+    total = float(attributes["total_energy"])
+    log = _log(saved)
+    preprocessing = Preprocessing(
+        attributes["center"],
+        attributes["normalize"],
+        _numbers(saved, "mean", n),
+        _numbers(saved, "scale", n, above=0.0),
+    )
     return {
         "log": log,
         "n_transforms": attributes["n_transforms"],
         "n_samples": n_samples,
-        "initial_diagonal": arrays["initial_diagonal"],
-        "total_energy": attributes["total_energy"],
-        "final_energies": arrays["final_energies"],
-        "preprocessing": Preprocessing(
-            attributes["center"], attributes["normalize"], arrays["mean"], arrays["scale"]
-        ),
+        "initial_diagonal": _numbers(saved, "initial_diagonal", p),
+        "total_energy": total,
+        "final_energies": _numbers(saved, "final_energies", p, above=least_energy(total)),
+        "preprocessing": preprocessing,
         "sample_axis": attributes["sample_axis"],
         "dtype": np.dtype(attributes["dtype"]),
         "stopped": attributes["stopped"],
         "settings": attributes["settings"],
-        "refined": refined,
-        "features": _labels(arrays, attributes, "features"),
-        "samples": _labels(arrays, attributes, "samples"),
-        # results saved before these were recorded have neither
-        "seconds": attributes.get("seconds"),
-        "bytes_read": attributes.get("bytes_read"),
+        "refined": _refined(saved, p, n) if attributes["refined"] is True else None,
+        "features": _labels(saved, "features", n),
+        "samples": _labels(saved, "samples", n_samples),
+        "seconds": attributes["seconds"],
+        "bytes_read": attributes["bytes_read"],
     }
 
 
-def _labels(arrays: dict[str, Array], attributes: dict[str, Any], name: str) -> Axis | None:
+def _log(saved: SavedGroup) -> Log:
+    attributes = saved.attributes
+    settings, n = attributes["settings"], attributes["n_features"]
+    n_columns = n if settings["reduction"] == "gram" else attributes["n_samples"]
+    log = new_log(settings["algorithm"], attributes["n_components"], n, n_columns)
+    log.order = saved.array("log/order")
+    _refuse(saved, "log", order_fault(log.order, n))
+    arrays = {name: saved.array(f"log/{name}") for name in log.NAMES}
+    _refuse(saved, "log", log_fault(log, arrays))
+    log.extend(*arrays.values())
+    if attributes["n_transforms"] > len(log):
+        _refuse(saved, "log", f"has {len(log)} of {attributes['n_transforms']} transforms")
+    return log
+
+
+def _refined(saved: SavedGroup, p: int, n: int) -> Refined:
+    data, indices, indptr = (saved.array(f"refined/rows/{part}") for part in SPARSE_PARTS)
+    _refuse(saved, "refined/rows", rows_fault(data, indices, indptr, (p, n)))
+    least = least_energy(saved.attributes["total_energy"])
+    energies = _numbers(saved, "refined/energies", p, above=least)
+    return Refined(sparse.csr_array((data, indices, indptr), shape=(p, n)), energies)
+
+
+def _labels(saved: SavedGroup, name: str, size: int) -> Axis | None:
     """Features or samples as `write_solution` wrote them."""
-    start = f"{name}/"
-    own = {key.removeprefix(start): value for key, value in arrays.items() if key.startswith(start)}
-    return unpack(own, attributes.get("labels", {}).get(name))
+    try:
+        described = saved.attributes["labels"][name]
+        return unpack(lambda key: saved.array(f"{name}/{key}"), described, size)
+    except (ValueError, TypeError) as error:
+        if isinstance(error, SourceError):
+            raise
+        raise saved.damaged(f"labels of {name}", f"are none: {error}") from error
+
+
+def _numbers(saved: SavedGroup, name: str, size: int, above: float = -math.inf) -> Array:
+    numbers = saved.array(name)
+    _refuse(saved, name, numbers_fault(name, numbers, size, above=above))
+    return numbers
+
+
+def _refuse(saved: SavedGroup, name: str, fault: str | None) -> None:
+    if fault is not None:
+        raise saved.damaged(name, f"({fault})")

@@ -89,9 +89,12 @@ def intact_chunks(
         array: Any = zarr.open_array(LocalStore(path, read_only=True), mode="r")
         if array.shape != shape:
             return None
-        return raw_chunk_paths(array, dtype), array.chunks[1]
-    except (OSError, ValueError):
+        paths = raw_chunk_paths(array, dtype)
+    except Exception:  # what zarr raises on damaged metadata is no closed list
         return None
+    if any(path.is_symlink() for path in paths):  # it would be written to what it points to
+        return None
+    return paths, array.chunks[1]
 
 
 def reserve_files(paths: list[Path], n_bytes: int) -> None:

@@ -1,0 +1,80 @@
+"""What was read of a result must be one before anything is made of it."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from streamsvd.algorithm.log_check import TOLERANCE
+from streamsvd.arrays import Array
+from streamsvd.errors import OptionError
+from streamsvd.options import SIDES, DTYPES, Options
+
+STOPPED = ("n_transforms", "converged")
+
+NOT_OPTIONS = ("streamsvd",)
+"""What settings record besides options."""
+
+
+def attributes_fault(attributes: dict[str, Any]) -> str | None:
+    """What is wrong with the attributes of a result; None if nothing is."""
+    sizes = ("n_components", "n_features", "n_samples")
+    for name in sizes:
+        if type(attributes[name]) is not int or attributes[name] < 1:
+            return f"{name} is {attributes[name]!r}"
+    p, n, n_samples = (attributes[name] for name in sizes)
+    if p > min(n, n_samples):
+        return f"{p} components of {n} features and {n_samples} samples"
+    if type(attributes["n_transforms"]) is not int or attributes["n_transforms"] < 0:
+        return f"n_transforms is {attributes['n_transforms']!r}"
+    for name, known in (
+        ("center", SIDES.values),
+        ("normalize", SIDES.values),
+        ("sample_axis", (0, 1)),
+        ("dtype", DTYPES),
+        ("stopped", STOPPED),
+    ):
+        if not _is_one_of(attributes[name], known):
+            return f"{name} is {attributes[name]!r}, not one of {known}"
+    for name in ("total_energy", "seconds", "bytes_read"):
+        may_lack = name != "total_energy" and attributes[name] is None
+        if not may_lack and not _is_amount(attributes[name]):
+            return f"{name} is {attributes[name]!r}"
+    return _settings_fault(attributes)
+
+
+def _settings_fault(attributes: dict[str, Any]) -> str | None:
+    """Settings are options that a fit takes, and those that the result has been made with."""
+    settings = attributes["settings"]
+    if not isinstance(settings, dict):
+        return f"settings are {settings!r}"
+    try:
+        Options(**{name: settings[name] for name in settings if name not in NOT_OPTIONS})
+    except (OptionError, TypeError) as error:
+        return f"settings: {error}"
+    for name in ("n_components", "center", "normalize", "sample_axis", "dtype"):
+        if settings[name] != attributes[name]:
+            return f"{name} is {attributes[name]!r}, and {settings[name]!r} in the settings"
+    return None
+
+
+def numbers_fault(name: str, numbers: Array, size: int, *, above: float = -math.inf) -> str | None:
+    """What is wrong with `size` finite float64 numbers above a limit; None if nothing is."""
+    if numbers.shape != (size,) or numbers.dtype != np.float64:
+        return f"{name} is {numbers.dtype}{numbers.shape}, not float64{(size,)}"
+    if not (np.isfinite(numbers) & (numbers > above)).all():
+        return f"{name} is not finite" + ("" if above == -math.inf else f" and above {above:.3g}")
+    return None
+
+
+def least_energy(total_energy: float) -> float:
+    """Sums of squares are above this: not below zero but for rounding, as on ``X X^T``."""
+    return -TOLERANCE * total_energy - np.finfo(float).tiny
+
+
+def _is_one_of(value: Any, known: tuple[Any, ...]) -> bool:
+    return any(value == one and type(value) is type(one) for one in known)
+
+
+def _is_amount(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and value >= 0
