@@ -1,5 +1,6 @@
 """What a fit will take, before it starts: pure integer arithmetic."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dask.utils import format_bytes
@@ -96,6 +97,8 @@ def make_plan(
     width: int | None = None,
     counts_fill: bool = False,
     is_block: bool = False,
+    source_chunk_bytes: int = 0,
+    decoded_bytes: Callable[[int], int] | None = None,
 ) -> Plan:
     """Plan a fit, or refuse it with the figures.
 
@@ -118,6 +121,10 @@ def make_plan(
         Whether supports are kept during the fit.
     is_block : bool
         Whether transforms are block steps.
+    source_chunk_bytes : int
+        Bytes that a chunk of the source decodes to, where that is more than its samples take.
+    decoded_bytes : callable, optional
+        Bytes that are decoded to read so many samples; by default what they take.
     """
     n, n_total, p, m = n_features, n_samples, n_components, n_transforms
     column = n * itemsize
@@ -131,10 +138,11 @@ def make_plan(
         state += n * n // 4 + 32 * p * n
     # components and right vectors, built at the end: dense, pattern and sparse
     result = (8 if is_block else 4) * 8 * p * (min(n, reach) + min(n_total, reach))
-    strip = strip_width(n, n_total, source_chunk, memory_limit)
+    strip = strip_width(n, n_total, source_chunk, memory_limit, source_chunk_bytes)
     # one strip is written and one cast and worked on while the next is read and decoded
     cast = itemsize if itemsize > source_itemsize else 0
-    strips = n * strip * (2 * itemsize + cast + 3 * source_itemsize)
+    decoded = decoded_bytes(strip) if decoded_bytes else n * strip * source_itemsize
+    strips = n * strip * (2 * itemsize + cast) + 3 * decoded
     strips += 16 * n * min(256, n_total // 64 + 1)  # leaves of moments
     base = FIXED_BYTES + state + max(result, strips)
     matrix, rows = column * n_total, p * n_total * itemsize
@@ -194,13 +202,16 @@ def make_gram_plan(
     source_itemsize: int,
     memory_limit: int,
     n_block_steps: int = 0,
+    source_chunk_bytes: int = 0,
+    decoded_bytes: Callable[[int], int] | None = None,
 ) -> Plan:
     """Plan a fit of ``X X^T``, or refuse it with the figures; arguments as of `make_plan`."""
     n, p = n_features, n_components
     matrix = 8 * n * (n + 1)
-    strip = strip_width(n, n_samples, source_chunk, memory_limit)
+    strip = strip_width(n, n_samples, source_chunk, memory_limit, source_chunk_bytes)
     # two strips, two blocks, the sums
-    strips = n * strip * (8 + 3 * source_itemsize) + 2 * 8 * n * block_samples(n)
+    decoded = decoded_bytes(strip) if decoded_bytes else n * strip * source_itemsize
+    strips = n * strip * 8 + 3 * decoded + 2 * 8 * n * block_samples(n)
     sums = gram_sums(n, n_samples)
     reading = strips + sums * matrix
     # the matrix, and the copy that the transforms rotate; supports and scores; the components

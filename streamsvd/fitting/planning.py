@@ -33,6 +33,8 @@ def plan_fit(source: Source, options: Options, client: Any = None) -> Plan:
         "n_components": options.n_components,
         "source_chunk": source.chunk,
         "source_itemsize": source.dtype.itemsize,
+        "source_chunk_bytes": source.chunk_bytes,
+        "decoded_bytes": source.decoded_bytes,
         "memory_limit": options.memory_bytes or free_memory() // 2,
     }
     width = None
@@ -103,6 +105,8 @@ def plan_shares(
             itemsize=dtype.itemsize,
             source_chunk=source.chunk,
             source_itemsize=source.dtype.itemsize,
+            source_chunk_bytes=source.chunk_bytes,
+            decoded_bytes=source.decoded_bytes,
             memory_limit=most,
             place="either",
             is_block=options.algorithm == "block",
