@@ -8,7 +8,7 @@ import numpy as np
 from streamsvd.algorithm.log_check import TOLERANCE
 from streamsvd.arrays import Array
 from streamsvd.errors import OptionError
-from streamsvd.options import SIDES, DTYPES, Options
+from streamsvd.options import DTYPES, SIDES, Options
 
 STOPPED = ("n_transforms", "converged")
 
