@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from streamsvd.api import plan_svd, sparse_pca, sparse_svd
 from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
-from streamsvd.passes.measure import Accuracy
-from streamsvd.result.solution import History
-from streamsvd.result.svd_result import SVDResult
+from streamsvd.passes import Accuracy
+from streamsvd.result import History, SVDResult
 from streamsvd.version import __version__
 
 if TYPE_CHECKING:

@@ -4,13 +4,12 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from streamsvd.data.kinds import open_data
-from streamsvd.fitting.planning import plan_fit
-from streamsvd.fitting.run import fit
+from streamsvd.data import open_data
+from streamsvd.fitting import fit, plan_fit, resolve
 from streamsvd.options import Ask, Options
 from streamsvd.plan import Plan
 from streamsvd.progress import Progress
-from streamsvd.result.svd_result import SVDResult
+from streamsvd.result import SVDResult
 
 
 def sparse_svd(
@@ -206,36 +205,7 @@ def sparse_svd(
     >>> result.components.shape
     (3, 20)
     """
-    options = Options(
-        n_components=n_components,
-        n_transforms=n_transforms,
-        algorithm=algorithm,
-        batch_size=batch_size,
-        selection=selection,
-        reduction=reduction,
-        fill_penalty=fill_penalty,
-        max_fill=max_fill,
-        max_nonzeros=max_nonzeros,
-        max_nonzeros_per_component=max_nonzeros_per_component,
-        pivot=pivot,
-        refine=refine,
-        sample_axis=sample_axis,
-        sample_dim=sample_dim,
-        layer=layer,
-        center=center,
-        normalize=normalize,
-        dtype=dtype,
-        missing_chunks=missing_chunks,
-        storage_options=storage_options,
-        workspace=workspace,
-        resume=resume,
-        overwrite_x=overwrite_x,
-        memory_limit=memory_limit,
-        n_threads=n_threads,
-        tol=tol,
-        random_state=random_state,
-    )
-    return fit(X, options, progress, client)
+    return fit(X, Options.of(locals()), progress, client)
 
 
 def sparse_pca(
@@ -307,34 +277,12 @@ def sparse_pca(
     >>> result.n_nonzeros
     12
     """
+    arguments = locals()
     source = open_data(X, Ask(sample_axis, sample_dim, layer, missing_chunks, storage_options))
     if max_fill is None and max_nonzeros is None and max_nonzeros_per_component is None:
-        max_fill = max(0.05, min(1.0, 5 / source.n_features))
-    return sparse_svd(
-        source,
-        n_components,
-        n_transforms=n_transforms,
-        selection="gain",
-        reduction="gram",
-        fill_penalty=fill_penalty,
-        max_fill=max_fill,
-        max_nonzeros=max_nonzeros,
-        max_nonzeros_per_component=max_nonzeros_per_component,
-        pivot=pivot,
-        refine=refine,
-        sample_axis=sample_axis,
-        sample_dim=sample_dim,
-        layer=layer,
-        center=center,
-        normalize=normalize,
-        missing_chunks=missing_chunks,
-        storage_options=storage_options,
-        memory_limit=memory_limit,
-        n_threads=n_threads,
-        tol=tol,
-        client=client,
-        progress=progress,
-    )
+        arguments["max_fill"] = max(0.05, min(1.0, 5 / source.n_features))
+    options = Options.of(arguments | {"reduction": "gram", "selection": "gain"})
+    return fit(source, options, progress, client)
 
 
 def plan_svd(X: Any, n_components: int, **options: Any) -> Plan:
@@ -359,5 +307,4 @@ def plan_svd(X: Any, n_components: int, **options: Any) -> Plan:
     client = options.pop("client", None)
     checked = Options(n_components=n_components, **options)
     source = open_data(X, Ask.of(checked))
-    checked.check_shape(source.n_features, source.n_samples)
-    return plan_fit(source, checked, client)
+    return plan_fit(source, resolve(source, checked), checked, client)

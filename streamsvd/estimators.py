@@ -20,7 +20,7 @@ from streamsvd.errors import OptionError
 from streamsvd.options import Ask
 from streamsvd.passes.gram import GramSum, SummedSamples, strips
 from streamsvd.progress import Progress
-from streamsvd.result.svd_result import SVDResult
+from streamsvd.result import SVDResult
 from streamsvd.sizes import strip_width
 from streamsvd.system import n_cpus
 
@@ -35,6 +35,7 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     sample_dim: str | Sequence[str] | None
     layer: str | None
     missing_chunks: str
+    storage_options: dict[str, Any] | None
     sparse_components: bool
     progress: Progress
     _result: SVDResult | None = None
@@ -151,6 +152,11 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     # -------------------------------------------------------------------------------- inside
 
+    def _keep(self, arguments: dict[str, Any]) -> None:
+        """The parameters as they were given, of which `__init__` makes attributes."""
+        for name in self._get_param_names() & arguments.keys():
+            setattr(self, name, arguments[name])
+
     def _solve(self, source: Source) -> SVDResult:
         raise NotImplementedError
 
@@ -160,7 +166,6 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             "sample_axis": source.sample_axis,
             "sample_dim": self.sample_dim,
             "layer": self.layer,
-            "missing_chunks": self.missing_chunks,
         }
 
     def _open(self, X: Any, *, reset: bool) -> Source:
@@ -173,7 +178,7 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             X = validate_data(self, X, reset=reset, accept_sparse="csr", ensure_all_finite=False)
             return open_data(X, Ask(0))
         axis = self.sample_axis if self.sample_dim is None else None
-        source = open_data(X, Ask(axis, self.sample_dim, self.layer, self.missing_chunks))
+        source = open_data(X, self._ask(axis))
         if reset:
             self.n_features_in_ = source.n_features
             self.__dict__.pop("feature_names_in_", None)
@@ -182,6 +187,10 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         else:
             self._check_features(source)
         return source
+
+    def _ask(self, axis: int | None) -> Ask:
+        """How data that are no array or table in memory are read."""
+        return Ask(axis, self.sample_dim, self.layer, self.missing_chunks, self.storage_options)
 
     def _check_features(self, source: Source) -> None:
         """Refuse data with other features than those of the fit."""
@@ -225,7 +234,7 @@ class SparseSVD(_SparseComponents):
     sample_axis : {0, 1}
         Axis of the samples in Zarr, Dask and HDF5 arrays and in paths. Those of arrays, matrices
         and tables in memory are always rows.
-    sample_dim, layer, missing_chunks, workspace, resume
+    sample_dim, layer, missing_chunks, storage_options, workspace, resume
         See `streamsvd.sparse_svd`.
     sparse_components : bool
         Whether `components_` is a SciPy matrix instead of an array.
@@ -279,6 +288,7 @@ class SparseSVD(_SparseComponents):
         sample_dim: str | Sequence[str] | None = None,
         layer: str | None = None,
         missing_chunks: str = "error",
+        storage_options: dict[str, Any] | None = None,
         workspace: str | os.PathLike[str] | None = None,
         resume: bool = False,
         memory_limit: int | str | None = None,
@@ -288,33 +298,7 @@ class SparseSVD(_SparseComponents):
         sparse_components: bool = False,
         progress: Progress = False,
     ) -> None:
-        self.n_components = n_components
-        self.n_transforms = n_transforms
-        self.algorithm = algorithm
-        self.batch_size = batch_size
-        self.selection = selection
-        self.reduction = reduction
-        self.fill_penalty = fill_penalty
-        self.max_fill = max_fill
-        self.max_nonzeros = max_nonzeros
-        self.max_nonzeros_per_component = max_nonzeros_per_component
-        self.pivot = pivot
-        self.refine = refine
-        self.center = center
-        self.normalize = normalize
-        self.dtype = dtype
-        self.sample_axis = sample_axis
-        self.sample_dim = sample_dim
-        self.layer = layer
-        self.missing_chunks = missing_chunks
-        self.workspace = workspace
-        self.resume = resume
-        self.memory_limit = memory_limit
-        self.n_threads = n_threads
-        self.tol = tol
-        self.random_state = random_state
-        self.sparse_components = sparse_components
-        self.progress = progress
+        self._keep(locals())
 
     def _solve(self, source: Source) -> SVDResult:
         options = self.get_params(deep=False)
@@ -336,7 +320,7 @@ class StreamingSparsePCA(_SparseComponents):
         See `streamsvd.sparse_pca`.
     center, normalize, tol
         See `streamsvd.sparse_pca`.
-    sample_axis, sample_dim, layer, missing_chunks, sparse_components, progress
+    sample_axis, sample_dim, layer, missing_chunks, storage_options, sparse_components, progress
         See `SparseSVD`.
     memory_limit, n_threads
         See `streamsvd.sparse_pca`.
@@ -377,31 +361,14 @@ class StreamingSparsePCA(_SparseComponents):
         sample_dim: str | Sequence[str] | None = None,
         layer: str | None = None,
         missing_chunks: str = "error",
+        storage_options: dict[str, Any] | None = None,
         memory_limit: int | str | None = None,
         n_threads: int | None = None,
         tol: float = 1e-8,
         sparse_components: bool = False,
         progress: Progress = False,
     ) -> None:
-        self.n_components = n_components
-        self.max_fill = max_fill
-        self.max_nonzeros = max_nonzeros
-        self.max_nonzeros_per_component = max_nonzeros_per_component
-        self.n_transforms = n_transforms
-        self.fill_penalty = fill_penalty
-        self.pivot = pivot
-        self.refine = refine
-        self.center = center
-        self.normalize = normalize
-        self.sample_axis = sample_axis
-        self.sample_dim = sample_dim
-        self.layer = layer
-        self.missing_chunks = missing_chunks
-        self.memory_limit = memory_limit
-        self.n_threads = n_threads
-        self.tol = tol
-        self.sparse_components = sparse_components
-        self.progress = progress
+        self._keep(locals())
 
     def _solve(self, source: Source) -> SVDResult:
         options = self.get_params(deep=False)

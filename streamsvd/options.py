@@ -3,111 +3,166 @@
 import math
 import os
 import secrets
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from dask.utils import parse_bytes
 
 from streamsvd.errors import OptionError
 
-SELECTIONS = ("nuclear", "gain", "kogbetliantz", "random")
-
-
-ALGORITHMS = ("coordinate", "block")
-
-
-REDUCTIONS = (None, "gram")
-
-
-AXES = (None, "features", "samples")
-
-
 DTYPES = ("float32", "float64")
-
 
 MOST_TRANSFORMS = 1_000_000
 """Where no budget of transforms is given: a run ends long before, or would not end."""
+
+# -------------------------------------------------------------------------------------- rules
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What an option can be.
+
+    Attributes
+    ----------
+    check : callable
+        Refuses, by the name of the option, a value that it cannot have.
+    kind : type
+        Of its values.
+    values : tuple
+        All that it can have, where they are few.
+    """
+
+    check: Callable[[str, Any], Any]
+    kind: type = object
+    values: tuple[Any, ...] = ()
+
+
+def whole(least: int) -> Rule:
+    """An integer of at least `least`."""
+
+    def check(name: str, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise OptionError(f"{name} must be an integer of at least {least}; got {value!r}")
+
+    return Rule(check, int)
+
+
+def number(least: float, most: float = math.inf) -> Rule:
+    """A finite number from `least` to `most`."""
+
+    def check(name: str, value: Any) -> None:
+        real = isinstance(value, int | float | np.floating) and not isinstance(value, bool)
+        if not real or not least <= value <= most or value == math.inf:
+            limit = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+            raise OptionError(f"{name} must be a number {limit}; got {value!r}")
+
+    return Rule(check, float)
+
+
+def one_of(*values: Any, kind: Any = object) -> Rule:
+    """One of some values, of the type `kind`: else True would be 1."""
+
+    def check(name: str, value: Any) -> None:
+        is_flag = isinstance(value, bool)
+        if not isinstance(value, kind) or (is_flag and kind is not bool) or value not in values:
+            names = ", ".join(repr(one) for one in values)
+            raise OptionError(f"{name} must be one of {names}; got {value!r}")
+
+    return Rule(check, bool if kind is bool else object, values)
+
+
+def _check_mapping(name: str, value: Any) -> None:
+    if not isinstance(value, dict):
+        raise OptionError(f"{name} must be a dict; got {type(value).__name__}")
+
+
+FLAG = one_of(False, True, kind=bool)
+AXIS = one_of(0, 1, kind=int | np.integer)
+SIDES = one_of(None, "features", "samples")
+CHUNKS = one_of("error", "fill")
+SIZE = Rule(lambda name, value: parse_size(name, value))
+PRECISION = Rule(lambda name, value: working_dtype(np.dtype(float), value), values=DTYPES)
+MAPPING = Rule(_check_mapping)
+ANYTHING = Rule(lambda name, value: None)
+"""Checked where it is used."""
+BUDGET = Rule(lambda name, value: None, int)
+"""Checked with the number of components."""
+
+
+def option(rule: Rule, default: Any = MISSING, *, recorded: bool = False) -> Any:
+    """A field of `Options`.
+
+    `rule` is not asked of None where that is the default. What is `recorded` determines the result:
+    it is kept with it, and a run goes on only with the same.
+    """
+    return field(default=default, metadata={"rule": rule, "recorded": recorded})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """What `streamsvd.sparse_svd` takes beside the data; see there. Checked when made."""
 
-    n_components: int
-    n_transforms: int | None = None
-    algorithm: str = "coordinate"
-    batch_size: int = 1
-    selection: str | None = None
-    reduction: str | None = None
-    fill_penalty: float = 0.0
-    max_fill: float | None = None
-    max_nonzeros: int | None = None
-    max_nonzeros_per_component: int | None = None
-    pivot: bool = False
-    refine: bool = False
-    sample_axis: int | None = None
-    sample_dim: Any = None
-    layer: str | None = None
-    center: str | None = None
-    normalize: str | None = None
-    dtype: Any = None
-    missing_chunks: str = "error"
-    storage_options: dict[str, Any] | None = None
-    workspace: str | os.PathLike[str] | None = None
-    resume: bool = False
-    overwrite_x: bool = False
-    memory_limit: int | str | None = None
-    n_threads: int | None = None
-    tol: float = 0.0
-    random_state: int | None = None
+    n_components: int = option(whole(1), recorded=True)
+    n_transforms: int | None = option(whole(0), None)
+    algorithm: str = option(one_of("coordinate", "block"), "coordinate", recorded=True)
+    batch_size: int = option(whole(1), 1, recorded=True)
+    selection: str | None = option(
+        one_of("nuclear", "gain", "kogbetliantz", "random"), None, recorded=True
+    )
+    reduction: str | None = option(one_of(None, "gram"), None, recorded=True)
+    fill_penalty: float = option(number(0.0), 0.0, recorded=True)
+    max_fill: float | None = option(number(0.0, 1.0), None, recorded=True)
+    max_nonzeros: int | None = option(BUDGET, None, recorded=True)
+    max_nonzeros_per_component: int | None = option(whole(1), None, recorded=True)
+    pivot: bool = option(FLAG, False, recorded=True)
+    refine: bool = option(FLAG, False)
+    sample_axis: int | None = option(AXIS, None, recorded=True)
+    sample_dim: Any = option(ANYTHING, None, recorded=True)
+    layer: str | None = option(ANYTHING, None, recorded=True)
+    center: str | None = option(SIDES, None, recorded=True)
+    normalize: str | None = option(SIDES, None, recorded=True)
+    dtype: Any = option(PRECISION, None, recorded=True)
+    missing_chunks: str = option(CHUNKS, "error", recorded=True)
+    storage_options: dict[str, Any] | None = option(MAPPING, None)
+    workspace: str | os.PathLike[str] | None = option(ANYTHING, None)
+    resume: bool = option(FLAG, False)
+    overwrite_x: bool = option(FLAG, False)
+    memory_limit: int | str | None = option(SIZE, None)
+    n_threads: int | None = option(whole(1), None)
+    tol: float = option(number(0.0), 0.0, recorded=True)
+    random_state: int | None = option(whole(0), None, recorded=True)
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> "Options":
+        """Of the arguments of a call, those that are options."""
+        return cls(
+            **{one.name: arguments[one.name] for one in fields(cls) if one.name in arguments}
+        )
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for one in fields(self):
+            value = getattr(self, one.name)
             if isinstance(value, np.generic):  # plain numbers can be written as JSON
-                object.__setattr__(self, field.name, value.item())
-        _integer("n_components", self.n_components, 1)
-        if self.n_transforms is not None:
-            _integer("n_transforms", self.n_transforms, 0)
-        _one_of("algorithm", self.algorithm, ALGORITHMS)
-        _integer("batch_size", self.batch_size, 1)
-        if self.selection is not None:
-            _one_of("selection", self.selection, SELECTIONS)
-        _one_of("reduction", self.reduction, REDUCTIONS)
-        _number("fill_penalty", self.fill_penalty, 0.0)
-        if self.max_fill is not None:
-            _number("max_fill", self.max_fill, 0.0, 1.0)
-        if self.max_nonzeros is not None:
-            _integer("max_nonzeros", self.max_nonzeros, self.n_components)
-        if self.max_nonzeros_per_component is not None:
-            _integer("max_nonzeros_per_component", self.max_nonzeros_per_component, 1)
-        if self.sample_axis is not None:
-            check_axis(self.sample_axis)
-        _one_of("center", self.center, AXES)
-        _one_of("normalize", self.normalize, AXES)
-        check_missing(self.missing_chunks)
-        if self.storage_options is not None and not isinstance(self.storage_options, dict):
-            raise OptionError(
-                f"storage_options must be a dict; got {type(self.storage_options).__name__}"
-            )
-        if self.dtype is not None:
-            working_dtype(np.dtype(np.float64), self.dtype)
-        if self.memory_limit is not None:
-            parse_size("memory_limit", self.memory_limit)
-        if self.n_threads is not None:
-            _integer("n_threads", self.n_threads, 1)
-        _number("tol", self.tol, 0.0)
-        if self.random_state is not None:
-            _integer("random_state", self.random_state, 0)
-        for name in ("resume", "overwrite_x", "pivot", "refine"):
-            _one_of(name, getattr(self, name), (False, True), bool)
+                value = value.item()
+                object.__setattr__(self, one.name, value)
+            if value is not None or one.default is not None:
+                one.metadata["rule"].check(one.name, value)
         self._check_together()
+
+    def recorded(self) -> dict[str, Any]:
+        """The options that determine the result, by name."""
+        return {
+            one.name: getattr(self, one.name) for one in fields(self) if one.metadata["recorded"]
+        }
 
     def _check_together(self) -> None:
         """Rules on combinations."""
+        if self.max_nonzeros is not None:
+            whole(self.n_components).check("max_nonzeros", self.max_nonzeros)
         if self.resume and self.workspace is None:
             raise OptionError("resume=True needs the workspace= of the run to go on with")
         if self.overwrite_x and self.workspace is not None:
@@ -253,12 +308,12 @@ class Options:
 
 def check_axis(sample_axis: Any) -> None:
     """Check `sample_axis`."""
-    _one_of("sample_axis", sample_axis, (0, 1), int | np.integer)
+    AXIS.check("sample_axis", sample_axis)
 
 
 def check_missing(missing_chunks: Any) -> None:
     """Check `missing_chunks`."""
-    _one_of("missing_chunks", missing_chunks, ("error", "fill"))
+    CHUNKS.check("missing_chunks", missing_chunks)
 
 
 def working_dtype(source: np.dtype[Any], asked: Any = None) -> np.dtype[Any]:
@@ -297,24 +352,14 @@ def workspace_path(workspace: str | os.PathLike[str]) -> Path:
     return Path(workspace).expanduser().absolute()
 
 
-def _number(name: str, value: Any, least: float, most: float = math.inf) -> None:
-    real = isinstance(value, int | float | np.floating) and not isinstance(value, bool)
-    if not real or not least <= value <= most or value == math.inf:
-        limit = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
-        raise OptionError(f"{name} must be a number {limit}; got {value!r}")
+class Reading(TypedDict, total=False):
+    """The options of how data are read, by name: see `Ask`."""
 
-
-def _integer(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise OptionError(f"{name} must be an integer of at least {least}; got {value!r}")
-
-
-def _one_of(name: str, value: Any, allowed: tuple[Any, ...], kind: Any = object) -> None:
-    is_flag = isinstance(value, bool)
-    known = isinstance(value, kind) and (kind is bool or not is_flag) and value in allowed
-    if not known:
-        names = ", ".join(repr(a) for a in allowed)
-        raise OptionError(f"{name} must be one of {names}; got {value!r}")
+    sample_axis: int | None
+    sample_dim: str | Sequence[str] | None
+    layer: str | None
+    missing_chunks: str
+    storage_options: dict[str, Any] | None
 
 
 class Ask(NamedTuple):
@@ -343,10 +388,4 @@ class Ask(NamedTuple):
     @classmethod
     def of(cls, options: Options) -> "Ask":
         """What the options of a fit say."""
-        return cls(
-            options.sample_axis,
-            options.sample_dim,
-            options.layer,
-            options.missing_chunks,
-            options.storage_options,
-        )
+        return cls(*(getattr(options, name) for name in cls._fields))

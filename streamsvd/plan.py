@@ -1,7 +1,9 @@
-"""What a fit will take, before it starts: pure integer arithmetic."""
+"""The problem that a fit solves, and what it will take, before it starts: integer arithmetic."""
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 from dask.utils import format_bytes
 
 from streamsvd.errors import ResourceError
@@ -9,7 +11,7 @@ from streamsvd.sizes import (
     MIB,
     PAGE,
     TILE_WIDTH,
-    block_samples,
+    batch_samples,
     chunk_width,
     gram_sums,
     strip_width,
@@ -17,6 +19,68 @@ from streamsvd.sizes import (
 
 FIXED_BYTES = 160 * MIB
 """What compiling the kernels and the libraries take; `tests/test_memory.py` holds it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """What a fit is asked for, once the data are known; options left open are resolved.
+
+    Attributes
+    ----------
+    n_features, n_samples, n_components, n_transforms : int
+        `n`, `N`, `p`, `m`.
+    dtype : numpy.dtype
+        Of the working matrix.
+    reduction : {None, "gram"}
+        Whether the working matrix is `X` or ``X X^T``.
+    algorithm : {"coordinate", "block"}
+    selection : str
+        What pairs are scored by.
+    budget : int or None
+        The most nonzeros of all components.
+    fill_penalty : float
+        `alpha`.
+    seed : int
+        Of random pairs.
+    source_chunk : int
+        Samples in a chunk of the source: the least that can be read at a time.
+    source_itemsize : int
+        Bytes of a number of the source.
+    """
+
+    n_features: int
+    n_samples: int
+    n_components: int
+    n_transforms: int
+    dtype: np.dtype[Any]
+    reduction: str | None = None
+    algorithm: str = "coordinate"
+    selection: str = "nuclear"
+    budget: int | None = None
+    fill_penalty: float = 0.0
+    seed: int = 0
+    source_chunk: int = 1
+    source_itemsize: int = 8
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether the working matrix is ``X X^T``: symmetric, and without a tail."""
+        return self.reduction == "gram"
+
+    @property
+    def is_block(self) -> bool:
+        """Whether transforms are block steps."""
+        return self.algorithm == "block"
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of the working matrix."""
+        return self.n_features if self.is_reduced else self.n_samples
+
+    @property
+    def counts_fill(self) -> bool:
+        """Whether supports are kept during the fit."""
+        return bool(self.fill_penalty) or self.budget is not None
 
 
 @dataclass(frozen=True)
@@ -82,31 +146,12 @@ class Plan:
         )
 
 
-def make_plan(
-    *,
-    n_features: int,
-    n_samples: int,
-    n_components: int,
-    n_transforms: int,
-    itemsize: int,
-    source_chunk: int,
-    source_itemsize: int,
-    memory_limit: int,
-    place: str,
-    width: int | None = None,
-    counts_fill: bool = False,
-    is_block: bool = False,
-) -> Plan:
-    """Plan a fit, or refuse it with the figures.
+def make_plan(problem: Problem, *, memory_limit: int, place: str, width: int | None = None) -> Plan:
+    """Plan a fit that rewrites `X`, or refuse it with the figures.
 
     Parameters
     ----------
-    n_features, n_samples, n_components, n_transforms : int
-        `n`, `N`, `p`, `m`.
-    itemsize, source_itemsize : int
-        Bytes of a number of the working matrix and of the source.
-    source_chunk : int
-        Samples in a chunk of the source: the least that can be read at a time.
+    problem : Problem
     memory_limit : int
         Bytes.
     place : {"either", "memory", "disk", "given"}
@@ -114,12 +159,11 @@ def make_plan(
         in memory or a store that is there already.
     width : int, optional
         Chunk width of a working store that is given.
-    counts_fill : bool
-        Whether supports are kept during the fit.
-    is_block : bool
-        Whether transforms are block steps.
     """
-    n, n_total, p, m = n_features, n_samples, n_components, n_transforms
+    n, n_total = problem.n_features, problem.n_samples
+    p, m = problem.n_components, problem.n_transforms
+    itemsize, source_itemsize = problem.dtype.itemsize, problem.source_itemsize
+    is_block = problem.is_block
     column = n * itemsize
     if is_block:
         state = block_state(n, n_total, p, m, itemsize)
@@ -127,11 +171,11 @@ def make_plan(
     else:
         state = p * n * (2 * itemsize + 8) + p * (n_total // 1024 + 1) * 8 + 400 * m + 300 * n
         reach = p + m
-    if counts_fill:
+    if problem.counts_fill:
         state += n * n // 4 + 32 * p * n
     # components and right vectors, built at the end: dense, pattern and sparse
     result = (8 if is_block else 4) * 8 * p * (min(n, reach) + min(n_total, reach))
-    strip = strip_width(n, n_total, source_chunk, memory_limit)
+    strip = strip_width(n, n_total, problem.source_chunk, memory_limit)
     # one strip is written and one cast and worked on while the next is read and decoded
     cast = itemsize if itemsize > source_itemsize else 0
     strips = n * strip * (2 * itemsize + cast + 3 * source_itemsize)
@@ -185,22 +229,14 @@ def block_state(n: int, n_total: int, p: int, m: int, itemsize: int) -> int:
     return log + panels + tiles + 40 * n_total + 10 * 8 * w * w + 300 * n
 
 
-def make_gram_plan(
-    *,
-    n_features: int,
-    n_samples: int,
-    n_components: int,
-    source_chunk: int,
-    source_itemsize: int,
-    memory_limit: int,
-    n_block_steps: int = 0,
-) -> Plan:
-    """Plan a fit of ``X X^T``, or refuse it with the figures; arguments as of `make_plan`."""
-    n, p = n_features, n_components
+def make_gram_plan(problem: Problem, *, memory_limit: int) -> Plan:
+    """Plan a fit of ``X X^T``, or refuse it with the figures; arguments as in `make_plan`."""
+    n, n_samples, p = problem.n_features, problem.n_samples, problem.n_components
+    n_block_steps = problem.n_transforms if problem.is_reduced and problem.is_block else 0
     matrix = 8 * n * (n + 1)
-    strip = strip_width(n, n_samples, source_chunk, memory_limit)
-    # two strips, two blocks, the sums
-    strips = n * strip * (8 + 3 * source_itemsize) + 2 * 8 * n * block_samples(n)
+    strip = strip_width(n, n_samples, problem.source_chunk, memory_limit)
+    # two strips, two batches, the sums
+    strips = n * strip * (8 + 3 * problem.source_itemsize) + 2 * 8 * n * batch_samples(n)
     sums = gram_sums(n, n_samples)
     reading = strips + sums * matrix
     # the matrix, and the copy that the transforms rotate; supports and scores; the components

@@ -15,12 +15,12 @@ STRIP_BYTES = 32 * MIB
 """Samples are read in strips of about so many bytes, or one chunk of the source."""
 
 
-BLOCK_BYTES = 16 * MIB
-"""Samples are multiplied in blocks of about so many bytes of float64."""
+BATCH_BYTES = 16 * MIB
+"""Samples are multiplied in batches of about so many bytes of float64."""
 
 
-LEAF_BLOCKS = 8
-"""Blocks, at least, that one leaf of the Gram sum adds up."""
+LEAF_BATCHES = 8
+"""Batches, at least, that one leaf of the Gram sum adds up."""
 
 
 FAN_IN = 16
@@ -49,15 +49,15 @@ def chunk_width(n_features: int, n_samples: int, itemsize: int) -> int:
     return min(width, n_samples)
 
 
-def block_samples(n_features: int) -> int:
+def batch_samples(n_features: int) -> int:
     """Samples that are multiplied at a time on the way to the Gram matrix: a function of `n`."""
-    return max(64, BLOCK_BYTES // (8 * n_features))
+    return max(64, BATCH_BYTES // (8 * n_features))
 
 
 def leaf_samples(n_features: int) -> int:
-    """Samples that are summed up before the tree: blocks of at least `n` samples in all."""
-    block = block_samples(n_features)
-    return block * max(LEAF_BLOCKS, -(-n_features // block))
+    """Samples that are summed up before the tree: batches of at least `n` samples in all."""
+    batch = batch_samples(n_features)
+    return batch * max(LEAF_BATCHES, -(-n_features // batch))
 
 
 def gram_sums(n_features: int, n_samples: int) -> int:

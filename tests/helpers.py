@@ -12,9 +12,9 @@ import pytest
 import zarr
 
 from streamsvd import SVDResult, sizes, sparse_svd
-from streamsvd.fitting import planning, run
+from streamsvd.fitting import in_place, planning
 from streamsvd.matrix import working
-from streamsvd.plan import Plan, make_plan
+from streamsvd.plan import Plan, Problem, make_plan
 
 PLACES = ("memory", "disk", "disk, rows held")
 STRIP = sizes.STRIP_BYTES
@@ -51,16 +51,16 @@ def blocks_of(width: int, place: str = "memory", strip: int = STRIP) -> Iterator
         blocks = [np.full((n_features, c), np.nan, dtype) for _ in range(-(-n_samples // c))]
         return working.WorkingMatrix(blocks, n_samples, [])
 
-    def on_disk(**sizes: Any) -> Plan:
-        c = min(width, sizes["n_samples"])
-        n_chunks = -(-sizes["n_samples"] // c)
+    def on_disk(problem: Problem, **where: Any) -> Plan:
+        c = min(width, problem.n_samples)
+        n_chunks = -(-problem.n_samples // c)
         return replace(
-            make_plan(**sizes),
+            make_plan(problem, **where),
             in_memory=False,
             hold_rows=place == "disk, rows held",
             chunk_width=c,
             n_chunks=n_chunks,
-            disk=sizes["n_features"] * sizes["itemsize"] * c * n_chunks,
+            disk=problem.n_features * problem.dtype.itemsize * c * n_chunks,
         )
 
     with pytest.MonkeyPatch.context() as patch:
@@ -69,7 +69,7 @@ def blocks_of(width: int, place: str = "memory", strip: int = STRIP) -> Iterator
             patch.setattr(working.WorkingMatrix, "in_memory", staticmethod(in_memory))
         else:
             patch.setattr(planning, "make_plan", on_disk)
-            patch.setattr(run, "page_cache", lambda: 0)
+            patch.setattr(in_place, "page_cache", lambda: 0)
         yield
 
 

@@ -18,7 +18,7 @@ from test_resume import crash, go_on
 import streamsvd.fitting.run
 from streamsvd import OptionError, SVDResult, sparse_svd
 from streamsvd.algorithm.block_log import BlockLog
-from streamsvd.algorithm.replay_blocks import replay_blocks
+from streamsvd.algorithm.replay import replay
 from streamsvd.matrix import tiled
 from streamsvd.matrix.working import WorkingMatrix
 
@@ -267,7 +267,7 @@ def test_there_are_no_pairs() -> None:
     result = sparse_svd(normal(9, 50), 3, n_transforms=2, algorithm="block")
     with pytest.raises(OptionError, match=r"block steps have no pairs: see log\.indices"):
         _ = result.pairs
-    assert result.log.left.shape == result.log.right.shape == (2, 6, 6)
+    assert result.log.g.shape == result.log.h.shape == (2, 6, 6)
     assert result.log.values.shape == (2, 3)
 
 
@@ -357,7 +357,7 @@ def test_replay_in_stretches(
         blocks = [np.full((shape[0], width), np.nan, dtype) for _ in range(-(-shape[1] // width))]
         working = WorkingMatrix(blocks, shape[1])
         working.write(0, X)
-        replay_blocks(working, made.log, room * X[:, 0].nbytes)
+        replay(working, made.log, room * X[:, 0].nbytes)
         assert np.array_equal(working.columns(shape[1]), left)
 
 

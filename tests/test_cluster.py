@@ -29,8 +29,9 @@ from streamsvd import (
 )
 from streamsvd.cli import commands
 from streamsvd.cluster import engine, tasks, waiting
-from streamsvd.data.zarr_sources import open_source
+from streamsvd.data.kinds import open_data
 from streamsvd.fitting import planning
+from streamsvd.options import Ask
 from streamsvd.passes.sum_tree import SumTree
 from streamsvd.sizes import FAN_IN
 
@@ -116,8 +117,9 @@ def test_same_bits_from_disk(
     """Shares that do not fit into the memory of a worker are in its directory."""
     planned, seen = planning.make_plan, []
 
-    def on_disk(**sizes: Any) -> Any:
-        made = replace(planned(**sizes | {"place": "disk"}), hold_rows=hold_rows, chunk_width=700)
+    def on_disk(problem: Any, **where: Any) -> Any:
+        plan = planned(problem, **where | {"place": "disk"})
+        made = replace(plan, hold_rows=hold_rows, chunk_width=700)
         seen.append(made)
         return made
 
@@ -407,7 +409,7 @@ def test_from_the_shell(three: Client, store: Path, tmp_path: Path) -> None:
 def test_plan_of_a_share(three: Client, store: Path) -> None:
     plan = plan_svd(store, P, client=three)
     assert plan.in_memory
-    shares = np.diff(engine.share_bounds(open_source(store, 1), 3))
+    shares = np.diff(engine.share_bounds(open_data(store, Ask(1)), 3))
     assert plan.chunk_width == shares.max() < SAMPLES // 2
 
 

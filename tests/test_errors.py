@@ -752,11 +752,11 @@ def no_array(place: Path) -> None:
 
 
 def no_chunk(place: Path) -> None:
-    (place / "log" / "left" / "c" / "0" / "0" / "0").unlink()
+    (place / "log" / "g" / "c" / "0" / "0" / "0").unlink()
 
 
 def short_chunk(place: Path) -> None:
-    chunk = place / "log" / "left" / "c" / "0" / "0" / "0"
+    chunk = place / "log" / "g" / "c" / "0" / "0" / "0"
     chunk.write_bytes(chunk.read_bytes()[:-8])
 
 
@@ -770,7 +770,7 @@ def change(place: Path, **changes: Any) -> None:
     ("harm", "words"),
     [
         (no_array, ("log/pairs",)),
-        (no_chunk, ("log/left", "c/0/0/0")),
+        (no_chunk, ("log/g", "c/0/0/0")),
         (short_chunk, ("place",)),
         (lambda place: change(place, format="other"), ("other", "streamsvd-result")),
         (lambda place: change(place, version=99), ("99", "need")),

@@ -283,7 +283,7 @@ def same_bits(model: Any, other: Any) -> None:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples are multiplied 64 at a time, two blocks to a leaf."""
-    monkeypatch.setattr("streamsvd.passes.gram.block_samples", lambda n: 64)
+    monkeypatch.setattr("streamsvd.passes.gram.batch_samples", lambda n: 64)
     monkeypatch.setattr("streamsvd.passes.gram.leaf_samples", lambda n: 128)
 
 

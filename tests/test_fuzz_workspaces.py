@@ -59,7 +59,7 @@ def forge_record(workspace: Path, random: np.random.Generator) -> str:
     path = workspace / "ingested.npz"
     if random.random() < 0.7:
         is_block = run["algorithm"] == "block"
-        names = ("indices" if is_block else "pairs", "left", "right", "values")
+        names = ("indices" if is_block else "pairs", "g", "h", "values")
         segments = sorted((workspace / "log").glob("*.npz"))
         path = damage.pick(random, segments)
         for segment in segments[: segments.index(path)]:

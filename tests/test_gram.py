@@ -20,29 +20,29 @@ from helpers import normal, write_zarr
 from threadpoolctl import threadpool_limits
 
 from streamsvd import OptionError, ResourceError, SourceError, sizes, sparse_pca, sparse_svd
+from streamsvd.data.kinds import open_data
 from streamsvd.data.source import Source
-from streamsvd.data.zarr_sources import open_source
-from streamsvd.options import AXES, Options
+from streamsvd.options import SIDES, Ask, Options
 from streamsvd.passes import gram
 from streamsvd.passes.gram import gram_matrix
-from streamsvd.plan import FIXED_BYTES, make_gram_plan
-from streamsvd.sizes import STRIP_BYTES, block_samples, gram_sums
+from streamsvd.plan import FIXED_BYTES, Problem, make_gram_plan
+from streamsvd.sizes import STRIP_BYTES, batch_samples, gram_sums
 
 TWO_PASSES = ("features", "samples")
-COMBINATIONS = [pair for pair in product(AXES, AXES) if pair != TWO_PASSES]
+COMBINATIONS = [pair for pair in product(SIDES.values, SIDES.values) if pair != TWO_PASSES]
 
 
 def of(x: Any, center: str | None = None, normalize: str | None = None, **options: Any) -> Any:
     """The Gram matrix, and the preprocessing, of anything that can be opened."""
-    return gram_matrix(open_source(x, 1), center, normalize, **options)
+    return gram_matrix(open_data(x, Ask(1)), center, normalize, **options)
 
 
 @contextmanager
 def small_blocks(n_features: int, samples: int = 64, panel: int = 7) -> Iterator[None]:
     """Few samples in a block and few rows in a panel, so that small data has many of both."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sizes, "BLOCK_BYTES", 8 * n_features * samples)
-        patch.setattr(gram, "tile_rows", lambda n: panel)
+        patch.setattr(sizes, "BATCH_BYTES", 8 * n_features * samples)
+        patch.setattr(gram, "panel_rows", lambda n: panel)
         yield
 
 
@@ -95,7 +95,7 @@ def test_float32_with_a_large_mean(offset: float) -> None:
     """scikit-learn's covariance_eigh gives 14.69 instead of 4.05 for the like of this."""
     X = (normal(20000, 10) * np.linspace(2, 1, 10) + offset).astype("f4")
     exact = np.cov(X.astype("f8"), rowvar=False)
-    A, _ = gram_matrix(open_source(X, 0), "features", None)
+    A, _ = gram_matrix(open_data(X, Ask(0)), "features", None)
     np.testing.assert_allclose(A / 19999, exact, rtol=0, atol=1e-10)
     values = np.linalg.eigvalsh(exact)[::-1]
     for p in (1, 3):
@@ -153,7 +153,7 @@ def test_same_bits_for_any_chunks(width: int, tmp_path: Path) -> None:
         for kind, x in sources(tmp_path, width).items():
             # strips of a few chunks, unless the chunks are so small that it would take long
             step = max(3 * width, 100)
-            A, preprocessing = of(x, "samples", "features", step=step)
+            A, preprocessing = of(x, "samples", "features", width=step)
             assert A.tobytes() == expected.tobytes(), kind
             assert preprocessing.mean.tobytes() == learned.mean.tobytes(), kind
             assert preprocessing.scale.tobytes() == learned.scale.tobytes(), kind
@@ -163,7 +163,7 @@ def test_same_bits_for_any_chunks(width: int, tmp_path: Path) -> None:
 def test_same_bits_for_any_strips(step: int) -> None:
     X = uneven(N, SAMPLES)
     with small_blocks(N):
-        assert of(X, "features", step=step)[0].tobytes() == of(X, "features")[0].tobytes()
+        assert of(X, "features", width=step)[0].tobytes() == of(X, "features")[0].tobytes()
 
 
 @pytest.mark.parametrize("blas", [1, 2])
@@ -179,7 +179,7 @@ def test_same_bits_for_any_threads(n_threads: int, blas: int) -> None:
 
 def test_progress_counts_all_samples() -> None:
     told: list[int] = []
-    of(uneven(N, SAMPLES), step=90, on_samples=told.append)
+    of(uneven(N, SAMPLES), width=90, on_samples=told.append)
     assert sum(told) == SAMPLES
     assert len(told) == -(-SAMPLES // 90)
 
@@ -243,16 +243,29 @@ def test_too_large_for_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         assert words in str(raised.value), words
 
 
+def of_gram(n: int, n_samples: int, p: int, **sizes: int) -> Problem:
+    """A problem on ``X X^T``."""
+    return Problem(
+        n_features=n,
+        n_samples=n_samples,
+        n_components=p,
+        n_transforms=1,
+        dtype=np.dtype(np.float64),
+        reduction="gram",
+        **sizes,
+    )
+
+
 @pytest.mark.parametrize("n", [1, 100, 5000])
 def test_the_plan_counts_two_matrices(n: int) -> None:
-    sizes = {"n_samples": 10**9, "n_components": 1, "source_chunk": 10, "source_itemsize": 4}
-    plan = make_gram_plan(n_features=n, memory_limit=2**40, **sizes)
+    problem = of_gram(n, 10**9, 1, source_chunk=10, source_itemsize=4)
+    plan = make_gram_plan(problem, memory_limit=2**40)
     assert plan.in_memory
     assert (plan.disk, plan.row_move, plan.column_move) == (0, 0, 0)
-    sums = max(2, gram_sums(n, sizes["n_samples"]))
+    sums = max(2, gram_sums(n, 10**9))
     assert 0 <= plan.peak_memory - FIXED_BYTES - sums * 8 * n * n <= 5 * STRIP_BYTES
     with pytest.raises(ResourceError, match=f"the {n} x {n} Gram matrix"):
-        make_gram_plan(n_features=n, memory_limit=FIXED_BYTES + 16 * n * n, **sizes)
+        make_gram_plan(problem, memory_limit=FIXED_BYTES + 16 * n * n)
 
 
 # ---------------------------------------------------------------------------------------- memory
@@ -277,9 +290,9 @@ def test_memory_is_that_of_the_matrix(center: str | None, normalize: str | None)
     of(X[:10, :20], center, normalize)  # compiles
     peak: list[int] = []
     with traced(peak):
-        of(X, center, normalize, step=20)
-    panel = gram.tile_rows(n)
-    assert peak[0] <= 1.1 * 8 * n * n + 8 * n * (block_samples(n) + 5 * 20 + panel)
+        of(X, center, normalize, width=20)
+    panel = gram.panel_rows(n)
+    assert peak[0] <= 1.1 * 8 * n * n + 8 * n * (batch_samples(n) + 5 * 20 + panel)
 
 
 @pytest.mark.parametrize("refine", [False, True])
@@ -288,14 +301,7 @@ def test_the_forecast_holds_for_a_whole_fit(refine: bool) -> None:
     X = uneven(n, n_samples)
     options: dict[str, Any] = {"max_fill": 0.01, "refine": refine, "n_threads": 1}
     sparse_pca(X[:50], 3, **(options | {"max_fill": 0.1}))
-    plan = make_gram_plan(
-        n_features=n,
-        n_samples=n_samples,
-        n_components=3,
-        source_chunk=1,
-        source_itemsize=8,
-        memory_limit=2**40,
-    )
+    plan = make_gram_plan(of_gram(n, n_samples, 3), memory_limit=2**40)
     peak: list[int] = []
     with traced(peak):
         sparse_pca(X, 3, **options)

@@ -534,10 +534,10 @@ def test_out_of_core(make: Make, tmp_path: Path, temporary: Path) -> None:
     source, axis = make(tmp_path, X)
     real = plan.make_plan
 
-    def tight(**sizes: Any) -> plan.Plan:
+    def tight(problem: plan.Problem, **where: Any) -> plan.Plan:
         """As if the matrix were just too large."""
-        least = real(**(sizes | {"place": "disk"})).peak_memory
-        return real(**(sizes | {"memory_limit": least}))
+        least = real(problem, **(where | {"place": "disk"})).peak_memory
+        return real(problem, **(where | {"memory_limit": least}))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("streamsvd.fitting.planning.make_plan", tight)

@@ -596,7 +596,7 @@ def test_no_more_than_a_strip_is_copied(
     monkeypatch.setitem(globals(), "CELLS", [f"cell {i}" for i in range(wide.shape[1])])
     make, options = (NAMED | NAMELESS)[name]
     source = open_data(make(tmp_path), Ask(options.get("sample_axis"), options.get("sample_dim")))
-    reader = StripReader(source, np.dtype(np.float64), step=500)
+    reader = StripReader(source, np.dtype(np.float64), width=500)
     assert sum(strip.shape[1] for _, strip in reader) == wide.shape[1]
     tracemalloc.start()
     try:
@@ -617,7 +617,7 @@ def test_a_view_of_anndata_is_not_copied() -> None:
     tracemalloc.start()
     try:
         source = open_data(view, Ask())
-        for _, strip in StripReader(source, np.dtype(np.float64), step=50):
+        for _, strip in StripReader(source, np.dtype(np.float64), width=50):
             assert strip.shape == (1500, 50)
         peak = tracemalloc.get_traced_memory()[1]
     finally:

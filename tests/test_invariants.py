@@ -104,9 +104,9 @@ def replay(X: np.ndarray, log: TransformLog) -> Iterator[np.ndarray]:
     yield X
     for k, (i, j) in enumerate(log.pairs.tolist()):
         if j < n:
-            X[[i, j]] = log.left[k].T @ X[[i, j]]
+            X[[i, j]] = log.g[k].T @ X[[i, j]]
         if j < X.shape[1]:
-            X[:, [i, j]] = X[:, [i, j]] @ log.right[k]
+            X[:, [i, j]] = X[:, [i, j]] @ log.h[k]
         yield X
 
 
@@ -235,7 +235,7 @@ def test_fill_is_counted_from_supports(case: Case) -> None:
     counts = []
     for k, (i, j) in enumerate(result.pairs.tolist()):
         if j < n:
-            g, old = result.log.left[k], (supports[i], supports[j])
+            g, old = result.log.g[k], (supports[i], supports[j])
             supports[i] = set().union(*(old[r] for r in (0, 1) if g[r, 0] != 0))
             supports[j] = set().union(*(old[r] for r in (0, 1) if g[r, 1] != 0))
         counts.append(sum(len(support) for support in supports[:p]))
@@ -268,13 +268,13 @@ def test_each_pick_is_the_best_of_all_scores(case: Case) -> None:
         table = naive.scores(X, p, selection)
         assert table[i, j] >= table.max() - tolerance
         if j < min(X.shape):
-            S = result.log.left[k].T @ X[np.ix_([i, j], [i, j])] @ result.log.right[k]
+            S = result.log.g[k].T @ X[np.ix_([i, j], [i, j])] @ result.log.h[k]
             assert max(abs(S[0, 1]), abs(S[1, 0])) <= tolerance
             assert S[0, 0] >= S[1, 1] - tolerance >= -2 * tolerance
         elif j >= n:
-            np.testing.assert_array_equal(result.log.left[k], np.eye(2))
+            np.testing.assert_array_equal(result.log.g[k], np.eye(2))
         else:
-            np.testing.assert_array_equal(result.log.right[k], np.eye(2))
+            np.testing.assert_array_equal(result.log.h[k], np.eye(2))
     *_, X = replay(case.X, result.log)
     if result.stopped == "converged":
         assert naive.scores(X, p, selection).max() <= tolerance

@@ -335,7 +335,7 @@ def numbers(kind: str, random: np.random.Generator, shape: tuple[int, int], dtyp
     return random.standard_normal(shape).astype(dtype)
 
 
-TILE = rotations.TILE
+SPAN = rotations.SPAN
 
 
 @pytest.mark.parametrize("kind", ["ties", "near ties", "normal"])
@@ -349,10 +349,10 @@ TILE = rotations.TILE
         (5, 40, 5, 1),
         (12, 5, 3, 2),
         (1, 30, 1, 4),
-        (4, 2 * TILE + 9, 2, 2 * TILE + 9),
-        (4, 2 * TILE + 9, 2, TILE),
-        (4, 2 * TILE + 9, 2, TILE + 1),
-        (4, TILE + 5, 3, TILE - 1),
+        (4, 2 * SPAN + 9, 2, 2 * SPAN + 9),
+        (4, 2 * SPAN + 9, 2, SPAN),
+        (4, 2 * SPAN + 9, 2, SPAN + 1),
+        (4, SPAN + 5, 3, SPAN - 1),
     ],
 )
 def test_partitions_know_their_largest_tail_entries(
@@ -380,7 +380,7 @@ def test_partitions_know_their_largest_tail_entries(
         report = partition.apply(np.array([[i, j]]), g[None], h[None], column[None])
         check_tail(partition, X, p)
         check_report(report, X, [(i, j)], p)
-        held = np.concatenate(partition.blocks, axis=1)
+        held = np.concatenate(partition.chunks, axis=1)
         held[:p] = np.concatenate(partition.tops, axis=1)
         np.testing.assert_array_equal(held[:, p:N], X[:, p:])
 
@@ -531,7 +531,7 @@ def random_log(n: int, N: int, p: int, m: int, seed: int) -> TransformLog:
 
 def product_and_supports(log: TransformLog, side: str) -> tuple:
     """First p columns of the product, and of their supports after each transform, with sets."""
-    size = log.n_features if side == "left" else log.n_samples
+    size = log.n_features if side == "g" else log.n_samples
     p = log.n_components
     U = np.eye(size)
     supports = [{k} for k in range(size)]
@@ -564,7 +564,7 @@ def test_log_gives_products_and_supports(monkeypatch, n: int, N: int, p: int, m:
     log = random_log(n, N, p, m, seed=n + N)
     with np.errstate(over="ignore"):  # without the JIT, NumPy sees the overflow of `popcount`
         counts = log.n_nonzeros(m)
-    for side, rows in (("left", log.components(m)), ("right", log.right_vectors(m))):
+    for side, rows in (("g", log.components(m)), ("h", log.right_vectors(m))):
         U, supports, fill = product_and_supports(log, side)
         np.testing.assert_allclose(rows.toarray(), U.T, atol=1e-14)
         stored = [
@@ -572,7 +572,7 @@ def test_log_gives_products_and_supports(monkeypatch, n: int, N: int, p: int, m:
             for a, b in zip(rows.indptr[:-1], rows.indptr[1:], strict=True)
         ]
         assert stored == supports
-        if side == "left":
+        if side == "g":
             np.testing.assert_array_equal(counts, fill)
             assert counts[-1] == rows.nnz
 

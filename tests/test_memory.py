@@ -43,13 +43,14 @@ def watch():
 import numpy as np
 from test_memory import digest
 from streamsvd import sparse_svd
-from streamsvd.fitting.planning import plan_fit
-from streamsvd.options import Options
-from streamsvd.data.zarr_sources import open_source
+from streamsvd.fitting.planning import plan_fit, resolve
+from streamsvd.options import Ask, Options
+from streamsvd.data.kinds import open_data
 
 path, options = json.loads(sys.argv[1])
 X = np.load(path) if path.endswith(".npy") else path
-plan = plan_fit(open_source(X, 1), Options(**options))
+source, asked = open_data(X, Ask(1)), Options(**options)
+plan = plan_fit(source, resolve(source, asked), asked)
 done, start, seen = threading.Event(), private(), []
 watcher = threading.Thread(target=watch)
 watcher.start()

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +22,8 @@ import zarr
 from zarr.codecs import ZstdCodec
 
 import streamsvd
-from streamsvd.algorithm.log import TransformLog
-from streamsvd.plan import make_plan
+from streamsvd.algorithm.log import Moves, TransformLog
+from streamsvd.plan import Problem, make_plan
 
 pytestmark = [
     pytest.mark.slow,
@@ -38,16 +39,17 @@ RUN = """
 import json, resource, sys
 from pathlib import Path
 from streamsvd import sparse_svd
-from streamsvd.fitting.planning import plan_fit
-from streamsvd.options import Options
-from streamsvd.data.zarr_sources import open_source
+from streamsvd.fitting.planning import plan_fit, resolve
+from streamsvd.options import Ask, Options
+from streamsvd.data.kinds import open_data
 
 def status(field):
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":"))
 
 path, options, stacks = json.loads(sys.argv[1])
-plan = plan_fit(open_source(path, options.get("sample_axis", 1)), Options(**options))
+source, asked = open_data(path, Ask(options.get("sample_axis", 1))), Options(**options)
+plan = plan_fit(source, resolve(source, asked), asked)
 had, limit = status("RssAnon"), status("VmData") + plan.peak_memory + stacks
 resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 print(json.dumps({"had": had, "plan": vars(plan)}), flush=True)
@@ -257,23 +259,24 @@ def test_peak_is_flat_in_samples(tmp_path: Path) -> None:
 @pytest.mark.parametrize("m", [131_000, 132_000])
 def test_the_log_takes_what_is_planned(m: int) -> None:
     """However it grows: the plan grows with it."""
-    sizes: dict[str, Any] = {
-        "n_features": 100,
-        "n_samples": 200_000,
-        "n_components": 2,
-        "itemsize": 8,
-        "source_chunk": 200_000,
-        "source_itemsize": 8,
-        "memory_limit": 2**40,
-        "place": "disk",
-    }
-    planned, without = (make_plan(**sizes, n_transforms=k).peak_memory for k in (m, 0))
+    problem = Problem(
+        n_features=100,
+        n_samples=200_000,
+        n_components=2,
+        n_transforms=m,
+        dtype=np.dtype(np.float64),
+        source_chunk=200_000,
+    )
+    planned, without = (
+        make_plan(asked, memory_limit=2**40, place="disk").peak_memory
+        for asked in (problem, replace(problem, n_transforms=0))
+    )
     tracemalloc.start()
     try:
         log = TransformLog(2, 100, 200_000)
+        moves = Moves.room(1)
         for _ in range(m):
-            log.draft(1)
-            log.append(1)
+            log.append(moves)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -40,9 +40,9 @@ def rotated(X: np.ndarray, result: SVDResult) -> np.ndarray:
     X = np.array(X, dtype=float)[result.log.order]
     for k, (i, j) in enumerate(result.pairs.tolist()):
         if j < X.shape[0]:
-            X[[i, j]] = result.log.left[k].T @ X[[i, j]]
+            X[[i, j]] = result.log.g[k].T @ X[[i, j]]
         if j < X.shape[1]:
-            X[:, [i, j]] = X[:, [i, j]] @ result.log.right[k]
+            X[:, [i, j]] = X[:, [i, j]] @ result.log.h[k]
     return X
 
 
@@ -404,13 +404,13 @@ def test_the_mark_comes_before_the_first_write(
 ) -> None:
     path = write_zarr(tmp_path / "x.zarr", X, (10, 7))
     seen = []
-    rewrite = streamsvd.fitting.run.ingest
+    rewrite = streamsvd.fitting.in_place.ingest
 
     def look_first(*args: Any, **options: Any) -> Any:
         seen.append((mark(path), np.array_equal(zarr.open_array(path, mode="r")[:], X)))
         return rewrite(*args, **options)
 
-    monkeypatch.setattr(streamsvd.fitting.run, "ingest", look_first)
+    monkeypatch.setattr(streamsvd.fitting.in_place, "ingest", look_first)
     sparse_svd(path, P, n_transforms=M, overwrite_x=True, center="samples")
     assert seen == [("its content is being rewritten by sparse_svd(overwrite_x=True)", True)]
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from streamsvd import OptionError, ResourceError, sizes, system
 from streamsvd.options import parse_size
-from streamsvd.plan import make_plan
+from streamsvd.plan import Plan, Problem, make_plan
 from streamsvd.sizes import chunk_width, strip_width
 from streamsvd.system import check_free_disk, free_memory
 
@@ -35,8 +35,19 @@ SIZES: dict[str, Any] = {
     "memory_limit": GIB,
     "place": "either",
 }
+
+
+def planned(**sizes: Any) -> Plan:
+    """`make_plan` of a problem with these sizes."""
+    where = {name: sizes.pop(name) for name in ("memory_limit", "place", "width") if name in sizes}
+    sizes["dtype"] = np.dtype(f"f{sizes.pop('itemsize')}")
+    if sizes.pop("is_block", False):
+        sizes["algorithm"] = "block"
+    return make_plan(Problem(**sizes), **where)
+
+
 MATRIX, ROWS = 100 * 10_000 * 8, 5 * 10_000 * 8
-BASE = make_plan(**SIZES | {"place": "given"}).peak_memory
+BASE = planned(**SIZES | {"place": "given"}).peak_memory
 """All memory but that of the working matrix."""
 
 PLACES = [
@@ -60,7 +71,7 @@ PLACES = [
 
 @pytest.mark.parametrize(("place", "more", "in_memory", "hold_rows", "peak"), PLACES)
 def test_place(place: str, more: int, in_memory: bool, hold_rows: bool, peak: int) -> None:
-    made = make_plan(**SIZES | {"place": place, "memory_limit": BASE + more})
+    made = planned(**SIZES | {"place": place, "memory_limit": BASE + more})
     assert (made.in_memory, made.hold_rows) == (in_memory, hold_rows)
     assert made.peak_memory == BASE + peak
     assert made.memory_limit == BASE + more
@@ -93,11 +104,11 @@ REFUSALS = [
 @pytest.mark.parametrize(("place", "changes", "remedy"), REFUSALS)
 def test_refusal_has_both_numbers_and_the_remedy(place: str, changes: dict, remedy: str) -> None:
     sizes = SIZES | changes
-    needed = make_plan(**sizes | {"place": "given"}).peak_memory
+    needed = planned(**sizes | {"place": "given"}).peak_memory
     needed += MATRIX if place == "memory" else 0
-    assert make_plan(**sizes | {"place": place, "memory_limit": needed}).peak_memory == needed
+    assert planned(**sizes | {"place": place, "memory_limit": needed}).peak_memory == needed
     with pytest.raises(ResourceError) as refused:
-        make_plan(**sizes | {"place": place, "memory_limit": needed - 1})
+        planned(**sizes | {"place": place, "memory_limit": needed - 1})
     message = str(refused.value)
     assert f"needs about {format_bytes(needed)}" in message
     assert f"memory_limit is {format_bytes(needed - 1)}; raise it, or {remedy}" in message
@@ -105,12 +116,12 @@ def test_refusal_has_both_numbers_and_the_remedy(place: str, changes: dict, reme
 
 def test_the_parts_of_a_refusal_are_named() -> None:
     with pytest.raises(ResourceError) as refused:
-        make_plan(**SIZES | {"memory_limit": 100})
+        planned(**SIZES | {"memory_limit": 100})
     for part in ("in any case", "for scores", "to read 10000 samples at a time", "for the result"):
         assert part in str(refused.value)
     assert "for the data" not in str(refused.value)
     with pytest.raises(ResourceError, match=f"{format_bytes(MATRIX)} for the data"):
-        make_plan(**SIZES | {"memory_limit": 100, "place": "memory"})
+        planned(**SIZES | {"memory_limit": 100, "place": "memory"})
 
 
 GROWTH = [
@@ -125,35 +136,35 @@ GROWTH = [
 @pytest.mark.parametrize(("name", "value", "bytes_more"), GROWTH)
 def test_what_memory_grows_with(name: str, value: int, bytes_more: int) -> None:
     sizes = SIZES | {"place": "given", "memory_limit": 2**50}
-    made = make_plan(**sizes | {name: value})
+    made = planned(**sizes | {name: value})
     assert made.peak_memory - BASE >= bytes_more
 
 
 def test_description() -> None:
-    text = make_plan(**SIZES).describe()
+    text = planned(**SIZES).describe()
     assert "in memory in 1 chunk(s) of 10000 samples" in text
     assert f"{format_bytes(BASE + MATRIX)} of 1.00 GiB" in text
-    text = make_plan(**SIZES | {"place": "disk"}).describe()
+    text = planned(**SIZES | {"place": "disk"}).describe()
     assert f"on disk ({format_bytes(MATRIX)})" in text
     assert "first rows held in memory" in text
-    text = make_plan(**SIZES | {"place": "disk", "memory_limit": BASE}).describe()
+    text = planned(**SIZES | {"place": "disk", "memory_limit": BASE}).describe()
     assert "first rows on disk" in text
 
 
 def test_block_steps() -> None:
     """2p rows of N numbers and p columns, each entry in a page of its own, or all there is."""
     sizes = SIZES | {"is_block": True, "n_transforms": 10}
-    assert make_plan(**sizes).row_move == 0
-    held = make_plan(**sizes | {"place": "disk"})
+    assert planned(**sizes).row_move == 0
+    held = planned(**sizes | {"place": "disk"})
     assert (held.row_move, held.column_move) == (ROWS + 5 * 95 * 4096, 0)
     assert f"{format_bytes(held.row_move)} a block step" in held.describe()
-    free = make_plan(**sizes | {"place": "disk", "memory_limit": held.peak_memory - ROWS})
+    free = planned(**sizes | {"place": "disk", "memory_limit": held.peak_memory - ROWS})
     assert (free.hold_rows, free.row_move) == (False, 2 * ROWS + 5 * 100 * 4096)
-    many = make_plan(**sizes | {"place": "disk", "n_components": 50})
+    many = planned(**sizes | {"place": "disk", "n_components": 50})
     assert many.row_move == 10 * ROWS + MATRIX
     # two factors of 2p x 2p for each step, and their way to the disk
-    longer = make_plan(**sizes | {"n_transforms": 1010})
-    assert longer.peak_memory - make_plan(**sizes).peak_memory >= 1000 * 2 * 2 * 8 * 10 * 10
+    longer = planned(**sizes | {"n_transforms": 1010})
+    assert longer.peak_memory - planned(**sizes).peak_memory >= 1000 * 2 * 2 * 8 * 10 * 10
 
 
 @given(
@@ -191,10 +202,10 @@ def test_any_plan_is_consistent(
         "is_block": is_block,
     }
     try:
-        made = make_plan(**sizes)
+        made = planned(**sizes)
     except ResourceError:
         with pytest.raises(ResourceError):  # less memory never makes it better
-            make_plan(**sizes | {"memory_limit": limit // 2})
+            planned(**sizes | {"memory_limit": limit // 2})
         return
     assert all(isinstance(value, int) for value in astuple(made))
     assert 0 < made.peak_memory <= limit
@@ -206,7 +217,7 @@ def test_any_plan_is_consistent(
         assert made.disk == n * itemsize * made.chunk_width * made.n_chunks
     assert made.strip_samples == N or made.strip_samples % sizes["source_chunk"] == 0
     # more memory never makes it worse
-    more = make_plan(**sizes | {"memory_limit": 2 * limit})
+    more = planned(**sizes | {"memory_limit": 2 * limit})
     assert more.in_memory >= made.in_memory
     assert more.in_memory or more.hold_rows >= made.hold_rows
 
@@ -267,7 +278,7 @@ def test_strip_width(n: int, N: int, chunk: int, limit: int | None, samples: int
 
 
 def test_a_given_width_is_kept() -> None:
-    made = make_plan(**SIZES | {"place": "given", "width": 37})
+    made = planned(**SIZES | {"place": "given", "width": 37})
     assert (made.chunk_width, made.n_chunks, made.disk) == (37, 271, 0)
 
 

@@ -598,14 +598,14 @@ def test_ctrl_c_at_the_end_is_not_lost(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the last transform all first rows are read once more, which may take its time."""
-    energies = streamsvd.fitting.run.row_energies
+    energies = streamsvd.fitting.in_place.row_energies
 
     def interrupted(*args: Any) -> Any:
         signal.raise_signal(signal.SIGINT)
         return energies(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(streamsvd.fitting.run, "row_energies", interrupted)
+        patch.setattr(streamsvd.fitting.in_place, "row_energies", interrupted)
         with pytest.raises(KeyboardInterrupt):
             sparse_svd(source, P, n_transforms=M, workspace=tmp_path / "workspace")
     made, took = go_on(source, tmp_path / "workspace", n_transforms=M)
@@ -619,14 +619,14 @@ def test_ctrl_c_before_the_first_move_costs_no_ingest(
     """Taking up a working store reads its first rows; nothing is written meanwhile."""
     workspace = tmp_path / "workspace"
     sparse_svd(source, P, n_transforms=20, workspace=workspace)
-    take_up = streamsvd.fitting.run.make_coordinator
+    take_up = streamsvd.algorithm.method.make_coordinator
 
     def interrupted(*args: Any) -> Any:
         signal.raise_signal(signal.SIGINT)
         return take_up(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(streamsvd.fitting.run, "make_coordinator", interrupted)
+        patch.setattr(streamsvd.algorithm.method, "make_coordinator", interrupted)
         with pytest.raises(KeyboardInterrupt):
             go_on(source, workspace, n_transforms=M)
     start_up = streamsvd.algorithm.coordinator.Coordinator.start_up

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 import streamsvd
 from streamsvd import OptionError, SourceError, SVDResult, sparse_pca, sparse_svd
-from streamsvd.fitting import run
+from streamsvd.fitting import reduced
 
 N, SAMPLES, P = 30, 400, 4
 
@@ -33,7 +33,7 @@ def numbers(result: SVDResult) -> dict[str, np.ndarray]:
     k = result.n_transforms
     return {
         "pairs": result.pairs,
-        "factors": result.log.left[:k],
+        "factors": result.log.g[:k],
         "order": result.log.order,
         "trace": result.history.trace,
         "nonzeros": result.history.n_nonzeros,
@@ -488,7 +488,7 @@ def test_explains_as_much_as_was_measured(
     name: str, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = load(shared, name)
-    original, kept = run.gram_matrix, []
+    original, kept = reduced.gram_matrix, []
 
     def once(*args: Any, **options: Any) -> Any:
         """Of all runs, the one pass."""
@@ -496,7 +496,7 @@ def test_explains_as_much_as_was_measured(
             kept.append(original(*args, **options))
         return kept[0]
 
-    monkeypatch.setattr(run, "gram_matrix", once)
+    monkeypatch.setattr(reduced, "gram_matrix", once)
     best = None
     for fill in FILLS:
         options: dict[str, Any] = {"center": "samples", "normalize": "samples", "sample_axis": 0}

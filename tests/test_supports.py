@@ -17,8 +17,9 @@ from test_sparse_pca import changed
 from streamsvd import OptionError, SVDResult, sparse_svd
 from streamsvd.algorithm.log import TransformLog
 from streamsvd.algorithm.supports import Supports
-from streamsvd.fitting import run
+from streamsvd.fitting import reduced
 from streamsvd.kernels import supports
+from streamsvd.passes.preprocessing import Preprocessing
 
 # ------------------------------------------------------------------------- against Python sets
 
@@ -141,7 +142,7 @@ def until_rounding(twin: naive.Run) -> int:
 
 def prefix(log: TransformLog, k: int) -> TransformLog:
     part = TransformLog(log.n_components, log.n_features, log.n_samples)
-    part.extend(log.pairs[:k], log.left[:k], log.right[:k], log.values[:k])
+    part.extend(log.pairs[:k], log.g[:k], log.h[:k], log.values[:k])
     return part
 
 
@@ -216,7 +217,7 @@ def open_pairs(result: SVDResult, X: np.ndarray) -> list[tuple[int, int, float]]
     A, n, p = X @ X.T, result.n_features, result.n_components
     order, sets = result.log.order, [{k} for k in range(len(X))]
     U = np.eye(n)[:, order]
-    for (i, j), g in zip(result.pairs.tolist(), result.log.left, strict=False):
+    for (i, j), g in zip(result.pairs.tolist(), result.log.g, strict=False):
         U[:, [i, j]] = U[:, [i, j]] @ g
         naive.mix_supports(sets, i, j, g)
     table = naive.scores(U.T @ A @ U, p, "gain")
@@ -342,10 +343,10 @@ def test_exact_exchanges_give_nonzeros_back(
     A = blocks_without_correlation(seed) + np.diag(np.arange(12) * 1e-3)
 
     def given_matrix(source: Any, *args: Any, **options: Any) -> Any:
-        preprocessing = run.Preprocessing(None, None, np.zeros(12), np.ones(12))
+        preprocessing = Preprocessing(None, None, np.zeros(12), np.ones(12))
         return A.copy(), preprocessing
 
-    monkeypatch.setattr(run, "gram_matrix", given_matrix)
+    monkeypatch.setattr(reduced, "gram_matrix", given_matrix)
     for budget, p in itertools.product([5, 8, 30], [2, 4]):
         options: dict[str, Any] = {"fill_penalty": alpha, "max_nonzeros": budget}
         result = sparse_svd(np.eye(12), p, reduction="gram", n_transforms=12, **options)
@@ -365,7 +366,7 @@ def test_exact_exchanges_give_nonzeros_back(
 def test_order_of_the_pivot(p: int, seed: int) -> None:
     """A permutation; the rows of largest energy first, descending, ties to the lowest feature."""
     energies = np.random.default_rng(seed).integers(0, 6, 8).astype(float)
-    order = run.pivot_order(energies, p)
+    order = reduced.pivot_order(energies, p)
     assert sorted(order.tolist()) == list(range(8))
     best = sorted(range(8), key=lambda feature: (-energies[feature], feature))
     assert order[:p].tolist() == best[:p]

@@ -49,7 +49,7 @@ def compiled_loop(
             head, left, diag, pair, tail, n_samples, False, factors[0], factors[1]
         )
         if j < n:
-            rotations.rotate_left(left, i, j, g)
+            rotations.rotate_lead(left, i, j, g)
             rotations.rotate_rows(top, x, i, j, g, n, n_samples, peaks, 0)
             rotations.look_up(top, i, 0, n, n_samples, peaks, 0, value[0], where[0])
             head[i, p:] = x[i, p:n]

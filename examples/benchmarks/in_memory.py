@@ -27,7 +27,7 @@ from compiled import compiled_loop  # noqa: E402
 from datasets import Matrix, center_columns, load  # noqa: E402
 
 from streamsvd import sparse_svd  # noqa: E402
-from streamsvd.kernels.rotations import TILE  # noqa: E402
+from streamsvd.kernels.rotations import SPAN  # noqa: E402
 
 SIZES = {"usps": 40, "mnist": 100}
 
@@ -50,7 +50,7 @@ def compiled(x: Matrix, p: int, m: int, dtype: str) -> tuple[float, Any]:
     """Seconds of the compiled loop, and the pairs."""
     work = x.astype(dtype)
     bits = np.int64 if work.itemsize == 8 else np.int32
-    peaks = np.full((p, -(-x.shape[1] // TILE)), -1, dtype=bits)
+    peaks = np.full((p, -(-x.shape[1] // SPAN)), -1, dtype=bits)
     pairs = np.zeros((m, 2), dtype=np.int64)
     logs = np.zeros((2, m, 2, 2))
     start = time.perf_counter()

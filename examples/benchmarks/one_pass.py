@@ -20,9 +20,10 @@ import zarr
 from dask.utils import format_bytes
 
 from streamsvd import sparse_svd
-from streamsvd.data.zarr_sources import open_source
+from streamsvd.data.kinds import open_data
+from streamsvd.options import Ask
 from streamsvd.passes.gram import gram_matrix
-from streamsvd.sizes import block_samples
+from streamsvd.sizes import batch_samples
 from streamsvd.system import n_cpus
 
 
@@ -88,8 +89,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = str(Path(folder) / "x.zarr")
             make_store(path, n, n_samples, chunk)
-            source = open_source(path, 1)
-            width = block_samples(n)
+            source = open_data(path, Ask(1))
+            width = batch_samples(n)
             block = np.random.default_rng(0).standard_normal((n, width))
             n_blocks = -(-n_samples // width)
 
@@ -105,7 +106,7 @@ def main() -> None:
             def reduce(source: Any = source) -> None:
                 gram_matrix(source, "features", None, n_threads=n_cpus())
 
-            gram_matrix(open_source(np.eye(2), 1), "features", None)  # compiles
+            gram_matrix(open_data(np.eye(2), Ask(1)), "features", None)  # compiles
             memory = peak_of(reduce)  # before other blocks leave free memory behind
             blas, reading, passing = best(args.repeat, multiply, read, reduce)
             limit = max(blas, reading)

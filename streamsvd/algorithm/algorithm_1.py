@@ -7,7 +7,7 @@ import numpy as np
 from streamsvd.algorithm.coordinator import Coordinator
 from streamsvd.algorithm.log import TransformLog
 from streamsvd.algorithm.seam import Executor
-from streamsvd.arrays import Array
+from streamsvd.matrix.partition import Partition
 
 
 def algorithm_1(
@@ -44,34 +44,23 @@ def algorithm_1(
     str
         Why it ended: ``"n_transforms"``, ``"converged"`` or ``"stopped"``.
     """
-    tails = np.empty(batch_size)  # X[i, j] of pairs beyond the rows
     while len(log) < n_transforms:
-        pairs, left, right, values = log.draft(min(batch_size, n_transforms - len(log)))
         if picks is None:
-            count = coordinator.best(pairs, tails, threshold)
+            moves = coordinator.best(min(batch_size, n_transforms - len(log)), threshold)
         else:
-            count = _take(picks, pairs, tails)
+            moves = coordinator.given(next(picks, None))
+        count = len(moves.pairs)
         if not count:
             return "converged"
-        if count < len(pairs):
-            pairs, left, right, values = log.draft(count)
-        coordinator.factors(pairs, tails, left, right)  # M = G S H^T
-        columns = coordinator.rotate(pairs, left, right)  # X <- G^T X H, in the leading columns
-        reports = executor.broadcast("apply", pairs, left, right, columns)  # and in all others
-        coordinator.update(pairs, reports, values)
-        log.append(count)  # U <- U G, V <- V H
+        pairs, _, g, h, _ = moves
+        coordinator.factor(moves)  # M = G S H^T
+        columns = coordinator.rotate(moves)  # X <- G^T X H, in the leading columns
+        reports = executor.broadcast(Partition.apply, pairs, g, h, columns)  # and in all others
+        coordinator.update(moves, reports)
+        log.append(moves)  # U <- U G, V <- V H
         if after_step(count):
             return "stopped"
     return "n_transforms"
-
-
-def _take(picks: Iterator[tuple[int, int, float]], pairs: Array, tails: Array) -> int:
-    """Write the next pair, as `Coordinator.best` does; the number written, 0 at the end."""
-    pick = next(picks, None)
-    if pick is None:
-        return 0
-    pairs[0, 0], pairs[0, 1], tails[0] = pick
-    return 1
 
 
 def random_pairs(
@@ -94,6 +83,6 @@ def random_pairs(
         j = int(random.integers(i + 1, limit if limit > i + 1 else last))
         if step >= first:
             # zero where column j is not held
-            value = sum(executor.broadcast("entry", i, j)) if j >= n else 0.0
+            value = sum(executor.broadcast(Partition.entry, i, j)) if j >= n else 0.0
             yield i, j, value
         step += 1

@@ -14,6 +14,8 @@ from threadpoolctl import threadpool_limits
 from streamsvd.algorithm.log import SLICE, TransformLog
 from streamsvd.arrays import Array
 from streamsvd.kernels.supports import identity_bits, mix_supports, popcount
+from streamsvd.matrix.tiled import RowProduct, TiledColumns
+from streamsvd.matrix.working import WorkingMatrix
 
 
 class BlockLog:
@@ -34,7 +36,7 @@ class BlockLog:
         As of `TransformLog`.
     """
 
-    NAMES = ("indices", "left", "right", "values")
+    NAMES = ("indices", "g", "h", "values")
 
     def __init__(self, n_components: int, n_features: int, n_samples: int) -> None:
         self.n_components, self.n_features = n_components, n_features
@@ -50,9 +52,9 @@ class BlockLog:
     def __len__(self) -> int:
         return len(self._steps)
 
-    def extend(self, indices: Array, left: Array, right: Array, values: Array) -> None:
+    def extend(self, indices: Array, g: Array, h: Array, values: Array) -> None:
         """Add steps that were logged elsewhere."""
-        self._steps += zip(indices, left, right, values, strict=True)
+        self._steps += zip(indices, g, h, values, strict=True)
 
     def append(self, indices: Array, g: Array, h: Array, values: Array) -> None:
         """Log a step: its indices, ascending, its factors, the first `p` diagonal entries after it.
@@ -60,9 +62,9 @@ class BlockLog:
         `g` (r, r) is for the indices below `n`, `h` (c, c) for those below `N`; what is missing to
         the width of a step is kept as an identity.
         """
-        left, right = np.eye(self.width), np.eye(self.width)
-        left[: len(g), : len(g)], right[: len(h), : len(h)] = g, h
-        self._steps.append((indices, left, right, np.array(values, dtype=np.float64)))
+        whole_g, whole_h = np.eye(self.width), np.eye(self.width)
+        whole_g[: len(g), : len(g)], whole_h[: len(h), : len(h)] = g, h
+        self._steps.append((indices, whole_g, whole_h, np.array(values, dtype=np.float64)))
 
     def arrays(self, first: int = 0, last: int | None = None) -> dict[str, Array]:
         """Steps first..last-1 as the arrays that `extend` takes."""
@@ -78,9 +80,9 @@ class BlockLog:
 
     def step(self, k: int) -> tuple[Array, Array, Array]:
         """Indices and factors G (of those below `n`), H (of those below `N`) of step `k`."""
-        indices, left, right, _ = self._steps[k]
+        indices, g, h, _ = self._steps[k]
         r, c = np.searchsorted(indices, [self.n_features, self.n_samples])
-        return indices, left[:r, :r], right[:c, :c]
+        return indices, g[:r, :r], h[:c, :c]
 
     @property
     def indices(self) -> Array:
@@ -88,14 +90,14 @@ class BlockLog:
         return self._stacked("indices")
 
     @property
-    def left(self) -> Array:
+    def g(self) -> Array:
         """(m, 2p, 2p), a copy of the factors G."""
-        return self._stacked("left")
+        return self._stacked("g")
 
     @property
-    def right(self) -> Array:
+    def h(self) -> Array:
         """(m, 2p, 2p), a copy of the factors H."""
-        return self._stacked("right")
+        return self._stacked("h")
 
     @property
     def values(self) -> Array:
@@ -166,6 +168,68 @@ class BlockLog:
         held = [step[0][step[0] < size] for step in self._steps[:k]]
         touched = np.unique(np.concatenate([np.arange(self.n_components), *held]))
         return touched, [np.searchsorted(touched, indices) for indices in held]
+
+    # ------------------------------------------------------------------------------- replay
+
+    @property
+    def least_room(self) -> int:
+        """Columns that any step combines, the first `p` among them."""
+        return self.width
+
+    def stretch(self, start: int, room: int) -> int:
+        """Where to stop so that the steps from `start`, one at least, combine `room` columns."""
+        seen = np.empty(0, dtype=np.int64)
+        for k in range(start, len(self)):
+            indices, _, h = self.step(k)
+            seen = np.union1d(seen, indices[: len(h)])
+            if k > start and len(seen) > room:
+                return k
+        return len(self)
+
+    def combined(self, steps: range) -> Array:
+        """The columns that some steps combine, and the first `p`; ascending."""
+        indices = [self.step(k)[0] for k in steps]
+        columns = np.unique(np.concatenate([np.arange(self.n_components), *indices]))
+        return columns[columns < self.n_samples]
+
+    @threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # same bits
+    def replay_combined(self, panel: Array, columns: Array, steps: range) -> None:
+        """Apply some steps to the `columns` that they combine, `panel` (n, any), in place."""
+        tiled = TiledColumns([panel], [panel], 0, panel.shape[1])
+        for k in steps:
+            indices, g, h = self.step(k)
+            places = np.searchsorted(columns, indices[: len(h)])
+            stepped = rotate_panel(panel[:, places], indices, g, h)
+            RowProduct(indices[: len(g)], g, tiled).on_panel(panel, columns)
+            panel[:, places] = stepped
+
+    @threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # same bits
+    def replay_rows(self, working: WorkingMatrix, first: int, steps: range) -> None:
+        """Multiply the rows of `working`, the columns `first` and on, as some steps did."""
+        tiled = TiledColumns(working.chunks, working.chunks, first, first + working.n_samples)
+        products = []
+        for k in steps:
+            indices, g, _ = self.step(k)
+            products.append(RowProduct(indices[: len(g)], g, tiled))
+        opened, chunks = first, working.sweep()
+        for lo, hi, at in tiled.tiles():
+            while opened < hi:  # a tile can begin in the chunk before: read again then
+                next(chunks)
+                opened += working.width
+            for product in products:
+                product.on_tile(lo, hi, at)
+        next(chunks, None)
+
+
+def rotate_panel(panel: Array, indices: Array, g: Array, h: Array) -> Array:
+    """``G^T X H`` on the columns of a step (n, c), in float64 whatever the data.
+
+    Always on arrays of one layout, so that a replay calls BLAS as the run did.
+    """
+    rows = indices[: len(g)]
+    rotated = np.array(panel, dtype=np.float64, order="C") @ np.ascontiguousarray(h)
+    rotated[rows] = np.ascontiguousarray(g.T) @ rotated[rows]
+    return rotated.astype(panel.dtype)
 
 
 Log = TransformLog | BlockLog

@@ -16,12 +16,13 @@ import numpy as np
 from scipy.linalg import svd
 from threadpoolctl import threadpool_limits
 
-from streamsvd.algorithm.block_log import BlockLog
+from streamsvd.algorithm.block_log import BlockLog, rotate_panel
 from streamsvd.algorithm.seam import Executor, Leading
 from streamsvd.algorithm.supports import BlockSupports
 from streamsvd.arrays import Array
 from streamsvd.kernels.scores import SELECTION_CODES
 from streamsvd.kernels.tiles import best_of_held
+from streamsvd.matrix.partition import Partition
 
 UNSCORED = -1
 """The selection of steps whose columns are given from outside."""
@@ -55,23 +56,12 @@ def block_factors(block: Array, symmetric: bool = False) -> tuple[Array, Array]:
     return g, ht.T
 
 
-def rotate_panel(panel: Array, indices: Array, g: Array, h: Array) -> Array:
-    """``G^T X H`` on the columns of a step (n, c), in float64 whatever the data.
-
-    Always on arrays of one layout, so that a replay calls BLAS as the run did.
-    """
-    rows = indices[: len(g)]
-    rotated = np.array(panel, dtype=np.float64, order="C") @ np.ascontiguousarray(h)
-    rotated[rows] = np.ascontiguousarray(g.T) @ rotated[rows]
-    return rotated.astype(panel.dtype)
-
-
 class BlockCoordinator:
     """What picks and factors block steps: the leading columns and the diagonal.
 
     Parameters
     ----------
-    left : (p, n) array
+    lead : (p, n) array
         The columns ``X[:, :p]``, as rows.
     diag : (n,) array
         ``X[j, j]``; zero beyond `n_samples`.
@@ -84,10 +74,10 @@ class BlockCoordinator:
     """
 
     def __init__(
-        self, left: Array, diag: Array, n_samples: int, selection: int, symmetric: bool = False
+        self, lead: Array, diag: Array, n_samples: int, selection: int, symmetric: bool = False
     ) -> None:
-        self.left, self.diag, self.n_samples = left, diag, n_samples
-        self.n_components, self.n_features = left.shape
+        self.lead, self.diag, self.n_samples = lead, diag, n_samples
+        self.n_components, self.n_features = lead.shape
         self.selection, self.symmetric = selection, symmetric
         self.width = min(2 * self.n_components, max(self.n_features, n_samples))
 
@@ -98,10 +88,15 @@ class BlockCoordinator:
         where there is no pair at all.
         """
         scores, columns = (
-            np.concatenate(part) for part in zip(self._held(), *reports, strict=True)
+            np.concatenate(part) for part in zip(self._unreported(), *reports, strict=True)
         )
         order = np.lexsort((columns, -scores))[: self.n_components]
         return self.fill_up(columns[order]), float(scores[order[0]])
+
+    @property
+    def held(self) -> tuple[Array, Array]:
+        """The leading columns and the diagonal."""
+        return self.lead, self.diag
 
     def fill_up(self, columns: Array) -> Array:
         """`columns`, the first `p`, and the lowest unused indices up to the width of a step."""
@@ -113,13 +108,13 @@ class BlockCoordinator:
     def _last(self) -> int:
         return max(self.n_features, self.n_samples)
 
-    def _held(self) -> tuple[Array, Array]:
+    def _unreported(self) -> tuple[Array, Array]:
         """Scores of the columns that no partition scores: below `p`, and beyond the last."""
         p, n, selection = self.n_components, self.n_features, self.selection
         columns = np.concatenate([np.arange(p), np.arange(self.n_samples, n)])
         best = np.full(len(columns), -np.inf)
         if selection != UNSCORED:
-            best_of_held(selection, self.left, columns, self.diag, best)
+            best_of_held(selection, self.lead, columns, self.diag, best)
         return best, columns
 
     def beyond(self, indices: Array) -> Array:
@@ -130,7 +125,7 @@ class BlockCoordinator:
         """Take a step on its columns `panel` (n, c); returns those that partitions hold."""
         p = self.n_components
         panel = rotate_panel(panel, indices, g, h)
-        self.left = np.ascontiguousarray(panel[:, :p].T)
+        self.lead = np.ascontiguousarray(panel[:, :p].T)
         on = np.arange(min(len(g), len(h)))
         self.diag[indices[on]] = panel[indices[on], on]
         return np.ascontiguousarray(panel[:, p:])
@@ -147,7 +142,7 @@ def block_algorithm(
     after_step: Callable[[int], bool] = lambda count: False,
     supports: BlockSupports | None = None,
 ) -> str:
-    """Take block steps until `n_transforms` are logged; arguments as of `algorithm_1`.
+    """Take block steps until `n_transforms` are logged; arguments as in `algorithm_1`.
 
     Parameters
     ----------
@@ -163,7 +158,7 @@ def block_algorithm(
     three arrays of n x 2p.
     """
     selection = coordinator.selection
-    reports = executor.broadcast("best_columns", selection, coordinator.left, coordinator.diag)
+    reports = executor.broadcast(Partition.best_columns, selection, *coordinator.held)
     for _ in range(len(log), n_transforms):
         if picks is None:
             indices, score = coordinator.best(reports)
@@ -172,15 +167,15 @@ def block_algorithm(
         else:
             indices = coordinator.fill_up(next(picks))
         beyond = coordinator.beyond(indices)
-        taken = executor.broadcast("take_columns", beyond)
-        panel = np.concatenate([coordinator.left.T, *taken], axis=1)
+        taken = executor.broadcast(Partition.take_columns, beyond)
+        panel = np.concatenate([coordinator.lead.T, *taken], axis=1)
         rows = indices[indices < coordinator.n_features]
         g, h = block_factors(panel[rows].astype(np.float64), coordinator.symmetric)
         if supports is not None and not supports.take_in(rows, g):
             return "converged"
         columns = coordinator.rotate(indices, g, h, panel)
         reports = executor.broadcast(
-            "apply_block", selection, rows, g, beyond, columns, coordinator.left, coordinator.diag
+            Partition.apply_block, selection, rows, g, beyond, columns, *coordinator.held
         )
         log.append(indices, g, h, coordinator.diag[: log.n_components])
         if after_step(1):
@@ -209,6 +204,6 @@ def make_block_coordinator(
     diag = np.zeros(working.n_features, dtype=working.dtype)
     held = working.diagonal()
     diag[: len(held)] = held
-    left = np.array(working.columns(n_components).T, order="C")
+    lead = np.array(working.columns(n_components).T, order="C")
     code = UNSCORED if selection == "random" else SELECTION_CODES[selection]
-    return BlockCoordinator(left, diag, working.n_samples, code, symmetric)
+    return BlockCoordinator(lead, diag, working.n_samples, code, symmetric)

@@ -1,16 +1,17 @@
 """The global best-score index: what is needed to pick the next pair, O(p (n + N)) numbers at most.
 
-Held here, for a working matrix `X` (n x N): ``left = X[:, :p]``, ``head = X[:p, :n]``, the
+Held here, for a working matrix `X` (n x N): ``lead = X[:, :p]``, ``head = X[:p, :n]``, the
 diagonal, the head scores (p x n), and for each leading row the largest tail entry of each
 partition. A pick costs O(p), an update O(p + n): nothing rescans the ``p x N`` scores.
 """
 
 import numpy as np
 
+from streamsvd.algorithm.log import Moves
 from streamsvd.algorithm.seam import Leading
 from streamsvd.algorithm.supports import Supports
 from streamsvd.arrays import Array
-from streamsvd.kernels.rotations import pair_factors, rotate_leading
+from streamsvd.kernels.rotations import move_lead, pair_factors
 from streamsvd.kernels.scores import SELECTION_CODES, best_pairs, drop_unfit, update_scores
 from streamsvd.matrix.partition import Report
 
@@ -20,7 +21,7 @@ class Coordinator:
 
     Parameters
     ----------
-    left : (p, n) array
+    lead : (p, n) array
         The columns ``X[:, :p]``, as rows.
     head : (p, n) array
         ``X[:p, :n]``; zero beyond `n_samples`.
@@ -38,7 +39,7 @@ class Coordinator:
 
     def __init__(
         self,
-        left: Array,
+        lead: Array,
         head: Array,
         diag: Array,
         n_samples: int,
@@ -46,7 +47,7 @@ class Coordinator:
         supports: Supports | None = None,
         symmetric: bool = False,
     ) -> None:
-        self.left, self.head, self.diag = left, head, diag
+        self.lead, self.head, self.diag = lead, head, diag
         self.n_components, self.n_features = head.shape
         self.n_samples = n_samples
         self.selection, self.symmetric = selection, symmetric
@@ -57,6 +58,7 @@ class Coordinator:
         self._head_best = np.full(self.n_components, -1, dtype=np.int64)
         self._tail_value = np.zeros((0, self.n_components), dtype=head.dtype)
         self._tail_where = np.zeros((0, self.n_components), dtype=np.int64)
+        self._moves = Moves.room(0)
 
     def start_up(self, reports: list[Report]) -> None:
         """Take the first reports, of all partitions, and build the scores."""
@@ -64,18 +66,18 @@ class Coordinator:
         self._tail_where = np.array([report.tail_where for report in reports])
         self._update_scores(np.full((1, 2), -1), np.empty((1, 2)))
 
-    def best(self, pairs: Array, values: Array, threshold: float = 0.0) -> int:
-        """Write the pairs with the largest scores to `pairs` (k, 2); how many there are.
+    def best(self, count: int, threshold: float = 0.0) -> Moves:
+        """Pick the pairs with the largest scores; what is returned holds until the next call.
 
         Of each row's best pair those that share no index, best first, ties to the lowest i, then
-        the lowest j; at most `k`, and none where no score is above `threshold`. With them, to
-        `values` (k,), ``X[i, j]`` of a tail pair, 0 of a head pair.
+        the lowest j; at most `count`, and none where no score is above `threshold`.
         """
         room = 0
         if self._supports is not None:
             room = self._supports.room
             drop_unfit(self._scores, self._added, self._head_best, room)
-        return best_pairs(
+        moves = self._room_for(count)
+        found = best_pairs(
             self.selection,
             self.diag,
             self._scores,
@@ -85,35 +87,48 @@ class Coordinator:
             self._added,
             room,
             threshold,
-            pairs,
-            values,
+            moves.pairs,
+            moves.tails,
         )
+        return moves.first(found)
 
-    def factors(self, pairs: Array, tails: Array, g: Array, h: Array) -> None:
-        """Write the factors of the SVD of each pair's 2x2 block to `g` and `h` (k, 2, 2)."""
+    def given(self, pick: tuple[int, int, float] | None) -> Moves:
+        """As `best`, of one pair ``(i, j, X[i, j])`` that comes from outside, or none."""
+        moves = self._room_for(1)
+        if pick is None:
+            return moves.first(0)
+        moves.pairs[0, 0], moves.pairs[0, 1], moves.tails[0] = pick
+        return moves
+
+    def _room_for(self, count: int) -> Moves:
+        if len(self._moves.pairs) != count:
+            self._moves = Moves.room(count)
+        return self._moves
+
+    def factor(self, moves: Moves) -> None:
+        """Write the factors of the SVD of each pair's 2x2 block, ``M = G S H^T``."""
+        pairs, tails, g, h, _ = moves
         pair_factors(
-            self.head, self.left, self.diag, pairs, tails, self.n_samples, self.symmetric, g, h
+            self.head, self.lead, self.diag, pairs, tails, self.n_samples, self.symmetric, g, h
         )
 
-    def rotate(self, pairs: Array, g: Array, h: Array) -> Array:
+    def rotate(self, moves: Moves) -> Array:
         """Apply the moves to the columns held here; returns the columns i, which travel with them.
 
         (k, n): each as it is when its own move comes to the columns.
         """
-        columns = np.empty((len(pairs), self.n_features), dtype=self.left.dtype)
-        rotate_leading(self.left, pairs, g, h, columns)
+        pairs, _, g, h, _ = moves
+        columns = np.empty((len(pairs), self.n_features), dtype=self.lead.dtype)
+        move_lead(self.lead, pairs, g, h, columns)
         if self._supports is not None:
             for k, (i, j) in enumerate(pairs.tolist()):
                 if j < self.n_features:
                     self._supports.join(i, j, g[k])
         return columns
 
-    def update(self, pairs: Array, reports: list[Report], values: Array) -> None:
-        """Take the partitions' reports of a batch of moves.
-
-        Writes the diagonal at i and j after each, 0 beyond the rows, to `values` (k, 2).
-        """
-        moves, p = pairs.tolist(), self.n_components
+    def update(self, moves: Moves, reports: list[Report]) -> None:
+        """Take the partitions' reports of a batch, and write the diagonal after each move."""
+        pairs, p = moves.pairs.tolist(), self.n_components
         for k, report in enumerate(reports):
             self._tail_value[k] = report.tail_value
             self._tail_where[k] = report.tail_where
@@ -123,18 +138,18 @@ class Coordinator:
                     self.head[row, report.start : stop] = report.head_rows[r]
             if report.columns is not None:
                 for c, m in enumerate(report.held):
-                    self.left[moves[m][0]] = report.columns[c]
+                    self.lead[pairs[m][0]] = report.columns[c]
             if report.head_columns is not None:
                 for c, j in enumerate(report.heads):
                     self.head[:, j] = report.head_columns[c, :p]
                     self.diag[j] = report.head_columns[c, j]
-        self._update_scores(pairs, values)
+        self._update_scores(moves.pairs, moves.values)
 
     def _update_scores(self, pairs: Array, values: Array) -> None:
         update_scores(
             self.selection,
             self.head,
-            self.left,
+            self.lead,
             self.diag,
             self._scores,
             self._head_best,
@@ -160,6 +175,6 @@ def make_coordinator(
     head[:, :shared] = working.rows(p, shared)
     diag = np.zeros(n, dtype=working.dtype)
     diag[:shared] = working.diagonal()
-    left = np.array(working.columns(p).T, order="C")
+    lead = np.array(working.columns(p).T, order="C")
     code = SELECTION_CODES[selection]
-    return Coordinator(left, head, diag, n_samples, code, supports, symmetric)
+    return Coordinator(lead, head, diag, n_samples, code, supports, symmetric)

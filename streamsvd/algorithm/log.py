@@ -1,14 +1,43 @@
 """The transform log, from which everything else follows: pairs and 2x2 factors."""
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy import sparse
 
 from streamsvd.arrays import Array
-from streamsvd.kernels.products import multiply_back, trace_path
+from streamsvd.kernels.products import multiply_back, replay_panel, replay_rows, trace_path
 from streamsvd.kernels.supports import count_supports, identity_bits, support_back
+from streamsvd.matrix.working import WorkingMatrix
 
 SLICE = 4096
 """Features whose supports are counted at a time: 64 words of 64 bits for each touched column."""
+
+
+class Moves(NamedTuple):
+    """A batch of transforms on their way into the log: k pairs, no two of which share an index."""
+
+    pairs: Array
+    """(k, 2) int64, ``i < p``, ``j > i``."""
+    tails: Array
+    """(k,) ``X[i, j]`` where ``j >= n``, else 0."""
+    g: Array
+    """(k, 2, 2) the left factors."""
+    h: Array
+    """(k, 2, 2) the right factors."""
+    values: Array
+    """(k, 2) the diagonal at i and j after each, 0 beyond the rows."""
+
+    @classmethod
+    def room(cls, count: int) -> "Moves":
+        """Of so many, to be written to."""
+        g, h = np.empty((2, count, 2, 2))
+        pairs, values = np.empty((count, 2), dtype=np.int64), np.empty((count, 2))
+        return cls(pairs, np.empty(count), g, h, values)
+
+    def first(self, count: int) -> "Moves":
+        """The first `count`, views of these."""
+        return self if count == len(self.pairs) else Moves(*(array[:count] for array in self))
 
 
 class TransformLog:
@@ -25,54 +54,63 @@ class TransformLog:
 
     Attributes
     ----------
-    left, right : (m or more, 2, 2) float64 arrays
-        The factors G and H of each transform, on the coordinates of its pair. G is the identity
-        where ``j >= n``, H where ``j >= N``.
     order : (n,) int array
         Row r of the working matrix is feature ``order[r]``: ``U`` begins with this permutation,
         which costs no fill.
     """
 
-    NAMES = ("pairs", "left", "right", "values")
+    NAMES = ("pairs", "g", "h", "values")
 
     def __init__(self, n_components: int, n_features: int, n_samples: int) -> None:
         self.n_components, self.n_features = n_components, n_features
         self.n_samples = n_samples
         self.order: Array = np.arange(n_features)
-        self.left, self.right = np.zeros((0, 2, 2)), np.zeros((0, 2, 2))
         self._pairs, self._values = np.zeros((0, 2), dtype=np.int64), np.zeros((0, 2))
+        self._g, self._h = np.zeros((0, 2, 2)), np.zeros((0, 2, 2))
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
-    def extend(self, pairs: Array, left: Array, right: Array, values: Array) -> None:
-        """Add transforms that were logged elsewhere."""
-        m = self._size + len(pairs)
-        self.reserve(m)
-        part = slice(self._size, m)
-        self._pairs[part], self._values[part] = pairs, values
-        self.left[part], self.right[part] = left, right
-        self._size = m
+    def append(self, moves: Moves) -> None:
+        """Add a batch."""
+        self.extend(moves.pairs, moves.g, moves.h, moves.values)
 
-    def reserve(self, capacity: int) -> None:
+    def extend(self, pairs: Array, g: Array, h: Array, values: Array) -> None:
+        """Add transforms by their arrays, see `arrays`."""
+        first, last = self._size, self._size + len(pairs)
+        if last > len(self._pairs):
+            self._reserve(max(1024, 2 * last))
+        self._pairs[first:last], self._values[first:last] = pairs, values
+        self._g[first:last], self._h[first:last] = g, h
+        self._size = last
+
+    def _reserve(self, capacity: int) -> None:
         """Make room for so many transforms in all."""
         more = capacity - len(self._pairs)
-        if more > 0:
-            self._pairs, self._values, self.left, self.right = (
-                np.concatenate([array, np.zeros((more, *array.shape[1:]), dtype=array.dtype)])
-                for array in (self._pairs, self._values, self.left, self.right)
-            )
+        self._pairs, self._values, self._g, self._h = (
+            np.concatenate([array, np.zeros((more, *array.shape[1:]), dtype=array.dtype)])
+            for array in (self._pairs, self._values, self._g, self._h)
+        )
 
     def arrays(self, first: int = 0, last: int | None = None) -> dict[str, Array]:
         """Transforms first..last-1 as the arrays that `extend` takes, by `NAMES`."""
-        part = slice(first, self._size if last is None else last)
-        return {name: getattr(self, name)[part] for name in self.NAMES}
+        return {name: getattr(self, name)[first:last] for name in self.NAMES}
 
     @property
     def pairs(self) -> Array:
         """(m, 2) int64, the pairs ``i < p``, ``j > i`` logged so far."""
         return self._pairs[: self._size]
+
+    @property
+    def g(self) -> Array:
+        """(m, 2, 2), the factor G of each transform; the identity where ``j >= n``."""
+        return self._g[: self._size]
+
+    @property
+    def h(self) -> Array:
+        """(m, 2, 2), the factor H of each transform; the identity where ``j >= N``."""
+        return self._h[: self._size]
 
     @property
     def values(self) -> Array:
@@ -82,24 +120,9 @@ class TransformLog:
         """
         return self._values[: self._size]
 
-    def draft(self, count: int) -> tuple[Array, Array, Array, Array]:
-        """Where to write pairs, factors G and H, and values of the next transforms.
-
-        Logged by `append`.
-        """
-        stop = self._size + count
-        if stop > len(self._pairs):
-            self.reserve(max(1024, 2 * stop))
-        part = slice(self._size, stop)
-        return self._pairs[part], self.left[part], self.right[part], self._values[part]
-
-    def append(self, count: int) -> None:
-        """Log the transforms that were written to `draft`."""
-        self._size += count
-
     def components(self, k: int) -> sparse.csr_array:
         """First `p` columns of U after `k` transforms, as the rows of a (p, n) matrix."""
-        rows = self._leading(self.left, self.n_features, k)
+        rows = self._leading(self.g, self.n_features, k)
         columns = self.order[rows.indices]
         permuted = sparse.csr_array((rows.data, columns, rows.indptr), shape=rows.shape)
         permuted.sort_indices()
@@ -110,7 +133,7 @@ class TransformLog:
 
         Returned as (p, N), like `components`.
         """
-        return self._leading(self.right, self.n_samples, k)
+        return self._leading(self.h, self.n_samples, k)
 
     def diagonal(self, start: Array, k: int) -> Array:
         """First `p` diagonal entries after `k` transforms, from those at the start; (p,)."""
@@ -133,7 +156,7 @@ class TransformLog:
         p = self.n_components
         acts = self.pairs[:k, 1] < self.n_features
         touched, rows = self._touched(self.pairs[:k][acts])
-        factors = self.left[:k][acts]
+        factors = self.g[:k][acts]
         counts = np.zeros(len(rows), dtype=np.int64)
         for first in range(0, len(touched), SLICE):
             last = min(first + SLICE, len(touched))
@@ -168,3 +191,40 @@ class TransformLog:
             np.concatenate([np.arange(p), pairs.ravel()]), return_inverse=True
         )
         return touched, place[p:].reshape(-1, 2)
+
+    # ------------------------------------------------------------------------------- replay
+
+    @property
+    def least_room(self) -> int:
+        """Columns that any transform combines, with the first `p`."""
+        return self.n_components + 1
+
+    def stretch(self, start: int, room: int) -> int:
+        """Where to stop so that the transforms from `start` combine at most `room` columns."""
+        p, js = self.n_components, self.pairs[start:, 1]
+        _, first = np.unique(js, return_index=True)
+        is_new = np.zeros(len(js), dtype=bool)
+        is_new[first] = True
+        is_new &= (js >= p) & (js < self.n_samples)
+        return start + int(np.sum(p + np.cumsum(is_new) <= room))
+
+    def combined(self, steps: range) -> Array:
+        """The columns that some transforms combine, and the first `p`; ascending."""
+        js = self.pairs[steps.start : steps.stop, 1]
+        return np.unique(np.concatenate([np.arange(self.n_components), js[js < self.n_samples]]))
+
+    def replay_combined(self, panel: Array, columns: Array, steps: range) -> None:
+        """Apply some transforms to the `columns` that they combine, `panel` (n, any), in place."""
+        part = slice(steps.start, steps.stop)
+        pairs, held = self.pairs[part], self.pairs[part, 1] < self.n_samples
+        places = np.full(pairs.shape, -1)
+        places[held] = np.searchsorted(columns, pairs[held])
+        replay_panel(panel, pairs, places, self.g[part], self.h[part])
+
+    def replay_rows(self, working: WorkingMatrix, first: int, steps: range) -> None:
+        """Apply the row rotations of some transforms to `working`, the columns `first` and on."""
+        part = slice(steps.start, steps.stop)
+        rotates = self.pairs[part, 1] < self.n_features
+        rows, factors = self.pairs[part][rotates], self.g[part][rotates]
+        for start, stop, chunk in working.sweep():
+            replay_rows(chunk, stop - start, rows, factors)

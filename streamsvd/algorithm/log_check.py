@@ -21,7 +21,7 @@ def log_fault(log: Log, arrays: dict[str, Array]) -> str | None:
     m = arrays["values"].shape[0] if arrays["values"].ndim else 0
     w, n_values = (log.width, log.n_components) if isinstance(log, BlockLog) else (2, 2)
     places = log.NAMES[0]
-    shapes = {places: (m, w), "left": (m, w, w), "right": (m, w, w), "values": (m, n_values)}
+    shapes = {places: (m, w), "g": (m, w, w), "h": (m, w, w), "values": (m, n_values)}
     for name, shape in shapes.items():
         array, dtype = arrays[name], np.dtype(np.int64 if name == places else np.float64)
         if array.shape != shape or array.dtype != dtype:
@@ -30,7 +30,7 @@ def log_fault(log: Log, arrays: dict[str, Array]) -> str | None:
         return "values are not finite"
     indices = arrays[places]
     fault = _fault_of_indices(log, indices)
-    for name, size in (("left", log.n_features), ("right", log.n_samples)):
+    for name, size in (("g", log.n_features), ("h", log.n_samples)):
         fault = fault or _fault_of_factors(name, arrays[name], indices >= size)
     return fault
 

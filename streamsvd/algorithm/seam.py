@@ -1,6 +1,6 @@
 """The seam between the algorithm and the columns: what it asks of them, wherever they are."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -13,11 +13,11 @@ from streamsvd.matrix.partition import Partition
 class Executor(Protocol):
     """Where the partitions live."""
 
-    def broadcast(self, method: str, *args: Any) -> list[Any]:
-        """Call `method` of every partition; the answers in the order of the columns."""
+    def broadcast(self, method: Callable[..., Any], *args: Any) -> list[Any]:
+        """Call `method`, of `Partition`, of each; the answers in the order of the columns."""
 
     def close(self) -> None:
-        """Let go of threads or connections."""
+        """End threads, if there are any."""
 
 
 class SerialExecutor:
@@ -26,12 +26,12 @@ class SerialExecutor:
     def __init__(self, partitions: Sequence[Partition]) -> None:
         self.partitions = partitions
 
-    def broadcast(self, method: str, *args: Any) -> list[Any]:
-        """Call `method` of every partition; the answers in the order of the columns."""
-        return [getattr(partition, method)(*args) for partition in self.partitions]
+    def broadcast(self, method: Callable[..., Any], *args: Any) -> list[Any]:
+        """Call `method` of each partition."""
+        return [method(partition, *args) for partition in self.partitions]
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to end."""
 
 
 class ThreadExecutor:
@@ -41,16 +41,19 @@ class ThreadExecutor:
         self.partitions = partitions
         self._pool = ThreadPoolExecutor(len(partitions), thread_name_prefix="streamsvd")
 
-    def broadcast(self, method: str, *args: Any) -> list[Any]:
-        """Call `method` of every partition; the answers in the order of the columns."""
-        futures = [
-            self._pool.submit(getattr(partition, method), *args) for partition in self.partitions
-        ]
+    def broadcast(self, method: Callable[..., Any], *args: Any) -> list[Any]:
+        """Call `method` of all partitions at once."""
+        futures = [self._pool.submit(method, partition, *args) for partition in self.partitions]
         return [future.result() for future in futures]
 
     def close(self) -> None:
         """End the threads."""
         self._pool.shutdown()
+
+
+def executor_of(partitions: Sequence[Partition]) -> Executor:
+    """A thread for each partition, where there are several."""
+    return ThreadExecutor(partitions) if len(partitions) > 1 else SerialExecutor(partitions)
 
 
 class Leading(Protocol):

@@ -75,7 +75,7 @@ class Supports:
 
     def replay(self, log: TransformLog) -> None:
         """Take in the transforms that were made before."""
-        for (i, j), g in zip(log.pairs.tolist(), log.left, strict=False):
+        for (i, j), g in zip(log.pairs.tolist(), log.g, strict=False):
             if j < len(self._sizes):
                 self.join(i, j, g)
 

@@ -8,14 +8,24 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
+from streamsvd.cli.options import (
+    FIT,
+    MISSING_CHUNKS,
+    OF_THE_FIT,
+    PCA,
+    QUIET,
+    SCHEDULER,
+    option,
+    options_of,
+    sample_axis_option,
+)
 from streamsvd.errors import OptionError, StreamSVDError
+from streamsvd.options import DTYPES
 from streamsvd.version import __version__
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Commands(click.Group):
@@ -67,180 +77,6 @@ def in_our_words(message: str) -> str:
     return re.sub(r'(?<!\S)(\w+)(=("?)([\w.-]*)\3)?', translate, message)
 
 
-def option(
-    flags: str, text: str, metavar: str | None = None, values: list[str] | None = None, **more: Any
-) -> Callable[[F], F]:
-    """An option; `flags` may end in the name that it has in Python."""
-    if values is not None:
-        more["type"] = click.Choice(values)
-    return click.option(*flags.split(), help=text, metavar=metavar, **more)
-
-
-def sample_axis_option(text: str, default: str | None = None) -> Callable[[F], F]:
-    """``--sample-axis``, which gives an integer or None."""
-
-    def number(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-        return None if value is None else int(value)
-
-    return option("--sample-axis", text, values=["0", "1"], default=default, callback=number)
-
-
-axes, dtypes = ["features", "samples"], ["float32", "float64"]
-
-
-rows_or_columns = sample_axis_option(
-    "Axis of the samples: 0 for rows, 1 for columns. [default: 1; 0 for AnnData]"
-)
-
-
-dim_option = option(
-    "--sample-dim", "Dimension of the samples, in arrays that xarray wrote. [default: none]", "NAME"
-)
-
-
-layer_option = option("--layer", "Layer of an AnnData. [default: X]", "NAME")
-
-
-of_the_fit = sample_axis_option("Axis of the samples: 0 for rows. [default: that of the fit]")
-
-
-missing_chunks_option = option(
-    "--missing-chunks",
-    "Whether chunks that are not in the store are an error, or read as its fill value.",
-    values=["error", "fill"],
-    default="error",
-)
-
-
-scheduler_option = option(
-    "--scheduler",
-    "Run on the Dask cluster of this scheduler, whose workers see SOURCE. [default: here]",
-    "ADDRESS",
-)
-
-
-quiet_option = option(
-    "--quiet progress",
-    "No progress bar.",
-    is_flag=True,
-    callback=lambda _, __, value: False if value else None,
-)
-
-
-fit_options = [
-    option(
-        "--components n_components",
-        "How many; at most the shorter side.",
-        "P",
-        type=int,
-        required=True,
-    ),
-    option(
-        "--transforms n_transforms",
-        "Transforms to make. More fit better and leave fewer zeros. [default: 10 P log2(features); "
-        "with --reduction gram and a budget of nonzeros, until that is spent; 10 log2(features) "
-        "with --algorithm block]",
-        "M",
-        type=int,
-    ),
-    option(
-        "--algorithm",
-        "A pair of rows and columns a transform, or a block of 2 P: fewer steps, fewer zeros.",
-        values=["coordinate", "block"],
-        default="coordinate",
-    ),
-    option(
-        "--batch-size",
-        "Transforms to pick at a time, up to P: hides the latency of a cluster or a disk.",
-        "K",
-        type=int,
-        default=1,
-    ),
-    option(
-        "--selection",
-        "What the next transform is chosen by. [default: nuclear; with --reduction gram: gain]",
-        values=["nuclear", "gain", "kogbetliantz", "random"],
-    ),
-    option(
-        "--reduction",
-        "Read SOURCE once and work on its features x features Gram matrix, in memory. "
-        "[default: none]",
-        values=["gram"],
-    ),
-    option(
-        "--fill-penalty", "Divide scores by (1 + nonzeros added)^A.", "A", type=float, default=0.0
-    ),
-    option("--max-fill", "Most nonzeros, as a share of all. [default: no limit]", "X", type=float),
-    option("--max-nonzeros", "Most nonzeros, as a count. [default: no limit]", "K", type=int),
-    option(
-        "--max-nonzeros-per-component",
-        "Most nonzeros of each component. [default: no limit]",
-        "K",
-        type=int,
-    ),
-    option("--pivot", "Start from the features of largest energy, not the first.", is_flag=True),
-    option("--refine", "Refine the components at the end, with no more nonzeros.", is_flag=True),
-    rows_or_columns,
-    dim_option,
-    layer_option,
-    option(
-        "--center",
-        "Subtract the mean of each feature, or of each sample. [default: neither]",
-        values=axes,
-    ),
-    option(
-        "--normalize",
-        "Scale each feature to variance 1, or each sample to norm 1. [default: neither]",
-        values=axes,
-    ),
-    option("--dtype", "Precision of the work. [default: by that of SOURCE]", values=dtypes),
-    missing_chunks_option,
-    option(
-        "--workspace",
-        "New or empty folder for a working store as large as the data, and for what is needed to "
-        "go on with a run that was stopped. [default: a temporary one if memory does not suffice]",
-        "DIR",
-    ),
-    option("--resume", "Go on with the run in --workspace, if there is one.", is_flag=True),
-    option(
-        "--overwrite-x",
-        "Work in SOURCE itself, which DESTROYS it. It must be an uncompressed local array.",
-        is_flag=True,
-    ),
-    option(
-        "--memory-limit",
-        'Memory that the fit may take, such as "2GiB". [default: half of what is free]',
-        "SIZE",
-    ),
-    option(
-        "--threads n_threads",
-        "Threads; the result does not depend on it. [default: 1]",
-        "K",
-        type=int,
-    ),
-    option(
-        "--tol",
-        "Stop when no score is above X times the norm of SOURCE.",
-        "X",
-        type=float,
-        default=0.0,
-    ),
-    option(
-        "--random-state",
-        "Seed of --selection random. [default: drawn, and recorded]",
-        "SEED",
-        type=int,
-    ),
-]
-
-
-def with_fit_options(command: F) -> F:
-    """All options of a fit, in this order."""
-    for decorate in reversed(fit_options):
-        command = decorate(command)
-    return command
-
-
 @click.group(
     cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}
 )
@@ -257,9 +93,7 @@ def main() -> None:
 @click.argument("source")
 @option("--out", "Where the result goes.", "RESULT.zarr", required=True)
 @option("--overwrite", "Replace a result that is at --out.", is_flag=True)
-@with_fit_options
-@scheduler_option
-@quiet_option
+@options_of(FIT, [SCHEDULER, QUIET])
 def fit(source: str, out: str, overwrite: bool, **options: Any) -> None:
     """Fit sparse components to SOURCE and save them."""
     from streamsvd import sparse_svd
@@ -269,7 +103,7 @@ def fit(source: str, out: str, overwrite: bool, **options: Any) -> None:
 
 @main.command()
 @click.argument("source")
-@with_fit_options
+@options_of(FIT)
 def plan(source: str, **options: Any) -> None:
     """Show what `fit` with these options will take, without doing it."""
     from streamsvd import plan_svd
@@ -279,28 +113,9 @@ def plan(source: str, **options: Any) -> None:
 
 @main.command()
 @click.argument("source")
-@option(
-    "--components n_components", "How many; at most the shorter side.", "P", type=int, required=True
-)
-@option("--max-fill", "Most nonzeros, as a share of all. [default: 0.05]", "X", type=float)
-@option("--max-nonzeros", "Most nonzeros, as a count. [default: no limit]", "K", type=int)
-@option(
-    "--max-nonzeros-per-component",
-    "Most nonzeros of each component. [default: no limit]",
-    "K",
-    type=int,
-)
 @option("--out", "Where the result goes.", "RESULT.zarr", required=True)
 @option("--overwrite", "Replace a result that is at --out.", is_flag=True)
-@rows_or_columns
-@dim_option
-@layer_option
-@option("--normalize", "Scale each feature to variance 1. [default: no]", values=["features"])
-@missing_chunks_option
-@option("--memory-limit", 'Such as "2GiB". [default: half of what is free]', "SIZE")
-@option("--threads n_threads", "Threads. [default: all processors]", "K", type=int)
-@scheduler_option
-@quiet_option
+@options_of(PCA, [SCHEDULER, QUIET])
 def pca(source: str, out: str, overwrite: bool, **options: Any) -> None:
     """Sparse principal components of SOURCE within a budget of nonzeros, in one pass."""
     from streamsvd import sparse_pca
@@ -322,14 +137,14 @@ def info(result: str) -> None:
 @click.argument("result")
 @click.argument("source")
 @option("--out", "Where the scores go; new.", "SCORES.zarr", required=True)
-@of_the_fit
-@missing_chunks_option
-@scheduler_option
-@quiet_option
+@OF_THE_FIT
+@MISSING_CHUNKS
+@SCHEDULER
+@QUIET
 def transform(result: str, source: str, out: str, scheduler: str | None, **options: Any) -> None:
     """Write the scores of the samples in SOURCE on the components in RESULT."""
     from streamsvd import SVDResult
-    from streamsvd.cluster.waiting import client_of
+    from streamsvd.cluster import client_of
 
     fitted = SVDResult.load(result)
     with client_of(scheduler) as client:
@@ -340,20 +155,20 @@ def transform(result: str, source: str, out: str, scheduler: str | None, **optio
 @main.command()
 @click.argument("result")
 @click.argument("source")
-@of_the_fit
-@missing_chunks_option
+@OF_THE_FIT
+@MISSING_CHUNKS
 @option(
     "--gram-limit",
     "Leave out the true singular values if the features x features matrix is larger.",
     "SIZE",
     default="2GiB",
 )
-@scheduler_option
-@quiet_option
+@SCHEDULER
+@QUIET
 def accuracy(result: str, source: str, scheduler: str | None, **options: Any) -> None:
     """Measure the components in RESULT against SOURCE, in one pass."""
     from streamsvd import SVDResult
-    from streamsvd.cluster.waiting import client_of
+    from streamsvd.cluster import client_of
 
     with client_of(scheduler) as client:
         measured = SVDResult.load(result).accuracy(source, client=client, **options)
@@ -391,9 +206,9 @@ def accuracy(result: str, source: str, scheduler: str | None, **options: Any) ->
 @option(
     "--pair", "Components of the scores, counted from 0.", "I J", nargs=2, type=int, default=(0, 1)
 )
-@of_the_fit
-@missing_chunks_option
-@quiet_option
+@OF_THE_FIT
+@MISSING_CHUNKS
+@QUIET
 def plot(result: str, out: str, overwrite: bool, **options: Any) -> None:
     """Draw RESULT; needs matplotlib, see the extra `plot`."""
     from streamsvd import SVDResult
@@ -415,7 +230,7 @@ def plot(result: str, out: str, overwrite: bool, **options: Any) -> None:
 @sample_axis_option(
     "Axis of the samples, which is cut into chunks: 0 for rows. [default: the longer axis]"
 )
-@option("--dtype", "Type of the numbers. [default: that of IN]", values=dtypes)
+@option("--dtype", "Type of the numbers. [default: that of IN]", values=DTYPES)
 @option(
     "--delimiter",
     r"What separates fields in a text file, \t for a tab. [default: comma in .csv, tab in .tsv, "
@@ -429,7 +244,7 @@ def plot(result: str, out: str, overwrite: bool, **options: Any) -> None:
     type=int,
     default=0,
 )
-@quiet_option
+@QUIET
 def convert(source: str, out: str, **options: Any) -> None:
     """Convert IN (.npy, .npz, .mat, .csv, .tsv, .txt, also .csv.gz ...) to a Zarr array.
 
@@ -448,7 +263,7 @@ def convert(source: str, out: str, **options: Any) -> None:
 
 @main.command()
 @option("--out", "Keep the data and the result here. [default: neither]", "DIR")
-@quiet_option
+@QUIET
 def demo(out: str | None, progress: bool | None) -> None:
     """Fit 1797 images of handwritten digits from a store on disk and show the components."""
     from streamsvd.cli.demo import demo as run
@@ -465,7 +280,7 @@ def demo(out: str | None, progress: bool | None) -> None:
 def _fit_and_save(
     method: Callable[..., Any], source: str, out: str, overwrite: bool, options: dict[str, Any]
 ) -> None:
-    from streamsvd.cluster.waiting import client_of
+    from streamsvd.cluster import client_of
     from streamsvd.result.text import summary
 
     _check_out(out, overwrite)

@@ -1,24 +1,26 @@
-"""The columns of a fit on the workers of a Dask cluster: made, moved, and made again when lost."""
+"""Engine: the columns on the workers of a Dask cluster, made, moved, and made again when lost."""
 
 import logging
 import uuid
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from streamsvd.algorithm import block_steps as blocks
-from streamsvd.algorithm import replay
-from streamsvd.algorithm.block_log import BlockLog
+from streamsvd.algorithm.block_log import Log
 from streamsvd.arrays import Array
 from streamsvd.cluster.waiting import Advance, Lost, answer_of, wait_for_workers, workers_of
 from streamsvd.cluster.worker import Columns, Share, read_columns
 from streamsvd.data.source import Source
 from streamsvd.errors import ResourceError
+from streamsvd.matrix.partition import Partition
 from streamsvd.options import Options
-from streamsvd.passes.moments import add_up, moment_leaf
+from streamsvd.passes.ingest import Ingested
+from streamsvd.passes.moments import add_up, moment_leaf, pivot_order
 from streamsvd.passes.preprocessing import Preprocessing, learn
-from streamsvd.plan import Plan
+from streamsvd.plan import Plan, Problem
+from streamsvd.progress import Progress, progress_bar
 
 logger = logging.getLogger("streamsvd")
 
@@ -35,27 +37,38 @@ MADE, READ, SETTLED, ORDERED, REPLAYED, BEGUN = range(6)
 """How far the columns of all workers have come."""
 
 
-class ClusterMatrix:
-    """The working matrix in the columns of workers, and the executor that moves them.
+class ClusterColumns:
+    """The working matrix in the columns of workers; the engine and the executor in one.
 
     Parameters
     ----------
     client : distributed.Client
     source : Source
         That workers can open.
+    problem : Problem
     options : Options
     plan : Plan
         Of the largest share.
-    log : TransformLog or BlockLog
-        The moves made so far: what is lost is made again from it.
+    progress
+        As in `sparse_svd`.
     """
 
+    gram: Array | None = None
+
     def __init__(
-        self, client: Any, source: Source, options: Options, plan: Plan, dtype: Any, log: Any
+        self,
+        client: Any,
+        source: Source,
+        problem: Problem,
+        options: Options,
+        plan: Plan,
+        progress: Progress,
     ) -> None:
-        self._client, self._source, self._options, self._log = client, source, options, log
+        self._client, self._source, self._options = client, source, options
+        self._progress = progress
         self.n_features, self.n_samples = source.n_features, source.n_samples
-        self.dtype = dtype
+        self.dtype = problem.dtype
+        self._log: Log
         self._of_features = "features" in (options.center, options.normalize)
         self._preprocessing: Preprocessing | None = None
         self._order: Array | None = None
@@ -68,7 +81,7 @@ class ClusterMatrix:
                 stop,
                 options.center,
                 options.normalize,
-                dtype,
+                problem.dtype,
                 options.n_components,
                 plan.in_memory,
                 plan.hold_rows,
@@ -81,23 +94,64 @@ class ClusterMatrix:
         self._addresses = [""] * len(self._shares)
         self._losses = [0] * len(self._shares)
 
-    # ------------------------------------------------------------------------- the seam
+    # ----------------------------------------------------------------------- the executor
 
-    def broadcast(self, method: str, *args: Any) -> list[Any]:
-        """Call `method` of every partition; the answers in the order of the columns."""
+    def broadcast(self, method: Callable[..., Any], *args: Any) -> list[Any]:
+        """Call `method`, of `Partition`, of each; the answers in the order of the columns."""
         if self._stage < BEGUN:
             self._stage = REPLAYED
             reports = self._all("begin")
             self._stage = BEGUN
-            if method == "start_up":
+            if method is Partition.start_up:
                 return reports
-        return self._all("call", len(self._log), method, *args)
+        return self._all("call", len(self._log), method.__name__, *args)
 
     def close(self) -> None:
         """The columns are needed after the moves; see `release`."""
 
+    # ------------------------------------------------------------------------- the engine
+
+    def prepare(self, log: Log) -> Ingested:
+        """Read the source on the workers; what a stopped run logged is replayed."""
+        self._log = log
+        p = self._options.n_components
+        with progress_bar(self._progress, "ingest", self.n_samples) as advance:
+            preprocessing, energies = self._ingest(advance)
+        if self._options.pivot:
+            self._order = log.order = pivot_order(energies, p)
+        self._fetch(self._all("head", self._order))
+        self._stage = ORDERED
+        initial = self.diagonal()[:p].astype(np.float64)
+        if len(log):
+            logger.info("replaying %d transforms", len(log))
+            self._all("replay", log, None, *self._combined())
+            self._stage = REPLAYED
+            self._fetch(self._all("head", None))
+        return Ingested(preprocessing, energies, initial)
+
+    @property
+    def leading(self) -> "ClusterColumns":
+        """What the coordinator holds is kept here."""
+        return self
+
+    def begin(self) -> "ClusterColumns":
+        """The columns are moved where they are."""
+        return self
+
+    def end(self, lead: Array) -> None:
+        """Take the leading columns back."""
+        self._lead = np.ascontiguousarray(lead.T)
+
+    def settle(self, ingested: Ingested, n_logged: int) -> None:
+        """Nothing is kept but the log."""
+
+    def energies(self) -> Array:
+        """Sums of squares of the first `p` rows."""
+        leaves = self._all("finish", self._lead)
+        return np.array(add_up(leaf for part in leaves for leaf in part)[1])
+
     def release(self) -> None:
-        """Let go of the actors and of what they have on disk, as far as they are there."""
+        """Remove the actors and what they have on disk, as far as they are there."""
         for k, actor in enumerate(self._actors):
             if actor is not None:
                 try:
@@ -105,6 +159,22 @@ class ClusterMatrix:
                 except (Lost, OSError, RuntimeError):
                     logger.debug("the worker of columns %d is gone", k)
         self._actors = [None] * len(self._shares)
+
+    # ------------------------------------------------------- as the coordinator asks for it
+
+    def rows(self, n_rows: int, stop: int) -> Array:
+        """The first rows, columns below `stop`."""
+        return self._rows[:n_rows, :stop]
+
+    def columns(self, stop: int) -> Array:
+        """The columns below `stop`, which is `p`."""
+        return self._lead[:, :stop]
+
+    def diagonal(self) -> Array:
+        """The diagonal."""
+        return self._diagonal
+
+    # ------------------------------------------------------------------- calls of the actors
 
     def _all(self, method: str, *args: Any, advance: Advance | None = None) -> list[Any]:
         """Call a method of all actors at once; those that are lost are made again."""
@@ -139,8 +209,8 @@ class ClusterMatrix:
 
     # ------------------------------------------------------------------------- the ingest
 
-    def ingest(self, advance: Advance) -> dict[str, Array]:
-        """Read the source on all workers; mean, scale and energies, as of one process."""
+    def _ingest(self, advance: Advance) -> tuple[Preprocessing, Array]:
+        """Read the source on all workers; what is learned, and the energies, as in one process."""
         options, source = self._options, self._source
         shift = None
         if self._of_features:
@@ -157,53 +227,14 @@ class ClusterMatrix:
             leaves = self._all("settle", self._preprocessing)
             moments = add_up(leaf for part in leaves for leaf in part)
         self._stage = SETTLED
-        return {
-            "mean": self._preprocessing.mean,
-            "scale": self._preprocessing.scale,
-            "energies": moments[1],
-        }
-
-    def take_order(self, order: Array | None) -> None:
-        """Reorder the rows; the columns follow the log from here on."""
-        self._order = order
-        self._fetch(self._all("head", order))
-        self._stage = ORDERED
-
-    def replay(self) -> None:
-        """Bring the columns to the end of the log."""
-        self._all("replay", self._log, None, *self._touched())
-        self._stage = REPLAYED
-        self._fetch(self._all("head", None))
+        return self._preprocessing, moments[1]
 
     def _fetch(self, parts: list[tuple[Array, Array, Array]]) -> None:
-        """Keep what the coordinator holds."""
-        self._left, self._rows = (
+        """Keep what the coordinator asks for."""
+        self._lead, self._rows = (
             np.concatenate([part[k] for part in parts], axis=1) for k in range(2)
         )
         self._diagonal = np.concatenate([diagonal for _, _, diagonal in parts])
-
-    # -------------------------------------------------------- as a `WorkingMatrix` answers
-
-    def rows(self, n_rows: int, stop: int) -> Array:
-        """The first rows, columns below `stop`."""
-        return self._rows[:n_rows, :stop]
-
-    def columns(self, stop: int) -> Array:
-        """The columns below `stop`, which is `p`."""
-        return self._left[:, :stop]
-
-    def diagonal(self) -> Array:
-        """The diagonal."""
-        return self._diagonal
-
-    def write(self, start: int, columns: Array) -> None:
-        """Take the first columns (n, p) from the coordinator, `start` being 0."""
-        self._left = columns
-
-    def row_energies(self) -> Array:
-        """Sums of squares of the first `p` rows."""
-        leaves = self._all("finish", self._left)
-        return np.array(add_up(leaf for part in leaves for leaf in part)[1])
 
     # --------------------------------------------------------------------------- recovery
 
@@ -246,7 +277,7 @@ class ClusterMatrix:
         if self._stage == ORDERED:
             self._call(k, "head", self._order)
         if self._stage >= REPLAYED:
-            self._call(k, "replay", self._log, self._order, *self._touched())
+            self._call(k, "replay", self._log, self._order, *self._combined())
         if self._stage >= BEGUN:
             self._call(k, "begin")
 
@@ -256,22 +287,21 @@ class ClusterMatrix:
             raise Lost(self._addresses[k])
         return answer_of(self._client, future, self._addresses[k])
 
-    def _touched(self) -> tuple[Array, Array]:
+    def _combined(self) -> tuple[Array, Array]:
         """The columns that the log combines, and what they are at its end, read by all workers."""
         log, steps = self._log, range(len(self._log))
-        kind = blocks if isinstance(log, BlockLog) else replay
-        touched = kind.touched_columns(log, steps)
+        columns = log.combined(steps)
         parts = [
             self._client.submit(
-                read_columns, share, touched, self._preprocessing, pure=False,
-                key=f"streamsvd-touched-{uuid.uuid4().hex[:8]}",
+                read_columns, share, columns, self._preprocessing, pure=False,
+                key=f"streamsvd-combined-{uuid.uuid4().hex[:8]}",
             )
             for share in self._shares
         ]  # fmt: skip
         panel = np.concatenate([answer_of(self._client, part) for part in parts], axis=1)
         panel = np.array(panel if self._order is None else panel[self._order], order="C")
-        kind.replay_touched(panel, touched, log, steps)
-        return touched, panel
+        log.replay_combined(panel, columns, steps)
+        return columns, panel
 
 
 def share_bounds(source: Source, n_workers: int) -> list[int]:

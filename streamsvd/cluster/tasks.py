@@ -9,8 +9,7 @@ from scipy import sparse
 
 from streamsvd.arrays import Array
 from streamsvd.cluster.waiting import Advance, answer_of, n_threads, watch
-from streamsvd.data.source import DaskSource, Source, dense
-from streamsvd.data.zarr_sources import SparseSource, ZarrSource
+from streamsvd.data.source import Source, dense
 from streamsvd.errors import OptionError
 from streamsvd.matrix.working import WorkingMatrix
 from streamsvd.passes.gram import GramSum, finish, strips
@@ -66,21 +65,21 @@ def _by_tasks(
     tree: SumTree | None = None,
 ) -> Any:
     """Call a function for runs of strips; the sum of the answers, if they are added up."""
-    source, step = reader.source, reader.step
+    source, width = reader.source, reader.width
     _refuse_unreadable(source)
-    if isinstance(source, DaskSource):
+    if source.computed_by_workers:
         raise OptionError(
             f"{source.name} is computed by the client: leave client out, or write it to a Zarr "
             "store"
         )
-    n_strips = -(-source.n_samples // step)
-    run = step * max(1, n_strips // (16 * max(n_threads(client), 1)))
+    n_strips = -(-source.n_samples // width)
+    run = width * max(1, n_strips // (16 * max(n_threads(client), 1)))
     key = f"streamsvd-{name}-{uuid.uuid4().hex[:8]}"
     tasks: list[tuple[Any, int]] = []
     futures = []
     for start in range(0, source.n_samples, run):
         stop = min(start + run, source.n_samples)
-        part = StripReader(source, reader.dtype, step, start=start, stop=stop)
+        part = StripReader(source, reader.dtype, width, start=start, stop=stop)
         future = client.submit(*work(part), key=f"{key}-{start}", pure=False)
         tasks.append((future, stop - start))
         if tree is None:
@@ -89,7 +88,7 @@ def _by_tasks(
             tree.add(future)
     if tree is not None:
         futures.append(tree.total())
-    del future  # `watch` lets go of the last one too
+    del future  # `watch` releases the last one too
     watch(client, tasks, advance)
     return [answer_of(client, future) for future in futures][-1]
 
@@ -119,7 +118,7 @@ def cluster_gram(
     tree = SumTree(lambda total, node: client.submit(_sum, total, node, pure=False))
     tasks: list[tuple[Any, int]] = []
     n_leaves = -(-n_samples // leaf)
-    threads = n_leaves if isinstance(source, DaskSource) else n_threads(client)
+    threads = n_leaves if source.computed_by_workers else n_threads(client)
     for k, (level, lo, hi) in enumerate(_tasks(n_leaves, threads)):
         start, stop = lo * leaf, min(hi * leaf, n_samples)
         node = client.submit(
@@ -142,7 +141,7 @@ def _sum(total: Any, node: Any) -> Any:
 
 
 def _refuse_unreadable(source: Source) -> None:
-    if not isinstance(source, ZarrSource | SparseSource | DaskSource):
+    if not (source.readable_by_workers or source.computed_by_workers):
         raise OptionError(
             f"{source.name} cannot be read by the workers; write it to a Zarr store that they see, "
             "or leave client out"
@@ -164,7 +163,7 @@ def _tasks(n_leaves: int, threads: int) -> Iterator[tuple[int, int, int]]:
 
 def _part(client: Any, source: Source, start: int, stop: int) -> Any:
     """What a task reads from: the source, or of a Dask array the samples, computed before it."""
-    if isinstance(source, DaskSource):
+    if source.computed_by_workers:
         return client.compute(source.lazy(start, stop))
     return source
 

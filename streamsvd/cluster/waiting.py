@@ -113,7 +113,7 @@ def watch(client: Any, tasks: list[tuple[Any, int]], advance: Advance) -> None:
     """Progress as tasks end; their errors come with the result.
 
     Empties `tasks`, futures with their numbers of samples: nothing is kept on the cluster because
-    it is watched, and a future that was let go of before would seem to have ended.
+    it is watched, and a future that was released before would seem to have ended.
     """
     while tasks:
         for task in [task for task in tasks if task[0].done()]:

@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from streamsvd.algorithm import block_steps as blocks
-from streamsvd.algorithm import replay
-from streamsvd.algorithm.block_log import BlockLog, Log
+from streamsvd.algorithm.block_log import Log
+from streamsvd.algorithm.replay import replay_columns
 from streamsvd.arrays import Array
 from streamsvd.data.source import Source
-from streamsvd.data.zarr_sources import ZarrSource
 from streamsvd.matrix.partition import Report, make_partitions
 from streamsvd.matrix.working import WorkingMatrix
 from streamsvd.passes.ingest import Ingest
@@ -46,7 +44,7 @@ class Share:
         `p`.
     in_memory, hold_rows : bool
         Whether the columns are in memory; whether their first `p` rows are.
-    width, step : int
+    width, strip_width : int
         Columns in a chunk of the working store; samples to read at a time.
     """
 
@@ -60,7 +58,7 @@ class Share:
     in_memory: bool
     hold_rows: bool
     width: int
-    step: int
+    strip_width: int
 
 
 class Columns:
@@ -87,8 +85,7 @@ class Columns:
         reserve_files(paths, n * share.width * share.dtype.itemsize)
         working = WorkingMatrix.map(paths, n, count, share.width, share.dtype)
         working.crowds_cache, working.most_mapped = True, MAPPED_BYTES
-        if isinstance(share.source, ZarrSource):
-            share.source.drops_pages = True
+        share.source.drops_pages = True
         return working
 
     # ----------------------------------------------------------------------------- ingest
@@ -99,7 +96,7 @@ class Columns:
 
     def read(self, shift: Array | None) -> list[Array]:
         """Read the samples; the leaves of their moments."""
-        return self._ingest.read(shift, self.share.step)
+        return self._ingest.read(shift, self.share.strip_width)
 
     def settle(self, preprocessing: Preprocessing) -> list[Array]:
         """Centre and scale by what was learned from all workers; the leaves anew."""
@@ -114,19 +111,18 @@ class Columns:
         if order is not None:
             working.swap_rows(order)
         p, n = share.n_components, working.n_features
-        left = working.columns(min(max(p - share.start, 0), working.n_samples))
+        lead = working.columns(min(max(p - share.start, 0), working.n_samples))
         rows = working.rows(p, min(max(n - share.start, 0), working.n_samples))
-        return left, rows, working.diagonal(share.start)
+        return lead, rows, working.diagonal(share.start)
 
-    def replay(self, log: Log, order: Array | None, touched: Array, panel: Array) -> None:
+    def replay(self, log: Log, order: Array | None, columns: Array, panel: Array) -> None:
         """Bring the columns, which have been read, to the end of the log."""
         if order is not None:
             self._working.swap_rows(order)
         start = self.share.start
-        here = slice(*np.searchsorted(touched, [start, self.share.stop]))
-        values = np.ascontiguousarray(panel[:, here])
-        kind = blocks if isinstance(log, BlockLog) else replay
-        kind.replay_columns(self._working, log, range(len(log)), touched[here], values, start)
+        here = slice(*np.searchsorted(columns, [start, self.share.stop]))
+        values, steps = np.ascontiguousarray(panel[:, here]), range(len(log))
+        replay_columns(self._working, log, steps, columns[here], values, start)
 
     # ------------------------------------------------------------------------------- moves
 
@@ -153,11 +149,11 @@ class Columns:
             self._last, self._answer = step, answer
         return answer
 
-    def finish(self, left: Array) -> list[Array]:
+    def finish(self, lead: Array) -> list[Array]:
         """Take the first columns (n, p) from the coordinator; moments of the first `p` rows."""
         share, working = self.share, self._working
         working.release_rows()
-        mine = np.ascontiguousarray(left[:, share.start : share.stop])
+        mine = np.ascontiguousarray(lead[:, share.start : share.stop])
         if mine.shape[1]:
             working.write(0, mine)
         return row_moments(working, share.n_components, share.start, share.source.n_samples)
@@ -170,7 +166,7 @@ class Columns:
 
 def read_columns(share: Share, touched: Array, preprocessing: Preprocessing) -> Array:
     """Those of the columns `touched` (ascending) that are of this share, as they were ingested."""
-    source, step, dtype = share.source, share.step, share.dtype
+    source, step, dtype = share.source, share.strip_width, share.dtype
     parts = [np.empty((source.n_features, 0), dtype=dtype)]
     for lo in range(share.start - share.start % step, share.stop, step):
         first, last = max(lo, share.start), min(lo + step, share.stop)

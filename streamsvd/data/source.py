@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,10 +10,14 @@ import numpy as np
 from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis
 from streamsvd.errors import OptionError, SourceError
+from streamsvd.options import Ask
 
 
 class Source:
     """A matrix of n features by N samples that is read in strips of samples.
+
+    A kind of source says what it can do by what it overrides; what is here is true of any matrix
+    that can be sliced.
 
     Attributes
     ----------
@@ -32,11 +37,27 @@ class Source:
         What they are called, where that is known.
     bytes_read : int
         How much was, so far, after decompression.
+    is_resident : bool
+        Whether it is an array in memory, so that the working copy should be too.
+    is_resumable : bool
+        Whether `fingerprint` tells it from others, so that a run on disk can go on with it.
+    readable_by_workers : bool
+        Whether the workers of a cluster can open it: a pickled source is one, not the data.
+    computed_by_workers : bool
+        Whether `lazy` gives samples that the workers of a cluster compute.
+    drops_pages : bool
+        May be set. Whether files are dropped from the page cache when they were read: they are not
+        read again soon, and the working store needs the room. Means nothing where there are none.
     """
 
     features: Axis | None = None
     samples: Axis | None = None
     bytes_read: int = 0
+    is_resident: bool = False
+    is_resumable: bool = False
+    readable_by_workers: bool = False
+    computed_by_workers: bool = False
+    drops_pages: bool = False
 
     def __init__(self, array: Any, sample_axis: int, name: str, chunk: int) -> None:
         self.name, self.dtype = name, array.dtype
@@ -50,6 +71,25 @@ class Source:
             strip = self._counted(self._strip(start, stop))
             return np.array(strip, dtype=dtype, order="C")
 
+    def lazy(self, start: int, stop: int) -> Any:
+        """Samples ``start..stop-1`` as a Dask array, None if not `computed_by_workers`."""
+        return None
+
+    def fingerprint(self) -> str | None:
+        """Changes when the data do, as far as that can be known; None if not `is_resumable`."""
+        return None
+
+    def own_memory(self, dtype: np.dtype[Any]) -> Array | None:
+        """The array to be overwritten by the fit, of `dtype`; None where it is not in memory."""
+        return None
+
+    def raw_chunks(self, dtype: np.dtype[Any]) -> tuple[list[Path], int]:
+        """The chunk files to be overwritten by the fit, raw blocks of `dtype`, and their width."""
+        raise OptionError("overwrite_x=True is for NumPy arrays and local Zarr arrays")
+
+    def mark(self, reason: str) -> None:
+        """Mark what is stored so that it is never taken for data again; memory needs no mark."""
+
     def _counted(self, strip: Array) -> Array:
         self.bytes_read += strip.nbytes
         return strip
@@ -60,8 +100,29 @@ class Source:
         return dense(strip) if self.sample_axis else dense(strip).T
 
 
+class ArraySource(Source):
+    """A `Source` that is a NumPy array, or one that is mapped from a file."""
+
+    def __init__(self, array: Array, sample_axis: int, name: str) -> None:
+        super().__init__(array, sample_axis, name, 1)
+        self.is_resident = type(array) is np.ndarray
+
+    def own_memory(self, dtype: np.dtype[Any]) -> Array:
+        """The array itself; refuses one that cannot be overwritten in place."""
+        x: Array = self.array
+        if x.dtype != dtype or not x.flags.c_contiguous or not x.flags.writeable:
+            raise OptionError(
+                f"overwrite_x=True needs a writeable C-contiguous {dtype} array with samples as "
+                f"columns; got {x.dtype}, C-contiguous: {x.flags.c_contiguous}, writeable: "
+                f"{x.flags.writeable}; leave it out to work on a copy"
+            )
+        return x
+
+
 class DaskSource(Source):
     """A `Source` that is a Dask array; strips are computed when they are read."""
+
+    computed_by_workers = True
 
     def __init__(self, array: Any, sample_axis: int, name: str) -> None:
         sizes = array.chunks[sample_axis]
@@ -141,3 +202,20 @@ def refuse_options(name: str, **options: Any) -> None:
     for option, value in options.items():
         if value is not None:
             raise OptionError(f"{option}={value!r} is for {kinds[option]}, not for {name}")
+
+
+def asked_axis(name: str, ask: Ask, fitted: Ask, dims: tuple[str, ...] = ()) -> int:
+    """Axis of the samples of what has two axes, named `dims` or nothing."""
+    refuse_options(name, layer=ask.layer)
+    if ask.sample_dim is not None:
+        if ask.sample_dim not in dims:
+            raise OptionError(
+                f"sample_dim={ask.sample_dim!r} is not a dimension of {name}, which has "
+                f"{' and '.join(map(repr, dims)) or 'no names of dimensions: pass sample_axis='}"
+            )
+        return dims.index(ask.sample_dim)
+    if ask.sample_axis is not None:
+        return int(ask.sample_axis)
+    if fitted.sample_dim in dims:
+        return dims.index(fitted.sample_dim)
+    return 1 if fitted.sample_axis is None else fitted.sample_axis

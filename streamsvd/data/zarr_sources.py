@@ -1,8 +1,7 @@
-"""Sources in Zarr stores, checked before they are decoded; which source an array makes."""
+"""Sources in Zarr stores, checked before they are decoded."""
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import product
@@ -15,42 +14,32 @@ from scipy import sparse
 from zarr.storage import LocalStore, ZipStore
 
 from streamsvd.arrays import Array
-from streamsvd.data.source import DaskSource, Described, Source, check_compressed, check_matrix
+from streamsvd.data.source import Described, Source, check_compressed
 from streamsvd.errors import OptionError, ResourceError, SourceError
-from streamsvd.options import check_missing
 from streamsvd.storage.chunks import (
     MARK,
-    array_names,
     check_chunk,
     chunk_keys,
     drop_chunks,
-    missing_chunk_keys,
     some,
 )
-
-SPARSE_KINDS = ("csr_matrix", "csc_matrix")
-
+from streamsvd.storage.raw import raw_chunk_paths
 
 SPARSE_PARTS = ("data", "indices", "indptr")
-"""Sparse matrices of AnnData: kinds, and the arrays of their group."""
+"""The arrays of the group of a sparse matrix of AnnData."""
 
 
 class ZarrSource(Source):
-    """A `Source` in a Zarr array; chunks are checked before they are decoded.
+    """A `Source` in a Zarr array; chunks are checked before they are decoded."""
 
-    Attributes
-    ----------
-    drops_pages : bool
-        Whether files are dropped from the page cache when they were read: they are not read again
-        soon, and the working store needs the room.
-    """
+    is_resumable = True
+    readable_by_workers = True
 
     def __init__(
         self, array: zarr.Array[Any], sample_axis: int, name: str, missing_chunks: str
     ) -> None:
         self._grid = array.shards or array.chunks
         self._may_miss = missing_chunks == "fill"
-        self.drops_pages = False
         super().__init__(array, sample_axis, name, self._grid[sample_axis])
 
     def read(self, start: int, stop: int, dtype: np.dtype[Any]) -> Array:
@@ -84,6 +73,12 @@ class ZarrSource(Source):
             stat = Path(self.array.store.path).stat()
             digest.update(f"{stat.st_size} {stat.st_mtime_ns}".encode())
         return digest.hexdigest()
+
+    def raw_chunks(self, dtype: np.dtype[Any]) -> tuple[list[Path], int]:
+        """The chunk files and their width; refuses an array that cannot be rewritten in place."""
+        if self.sample_axis == 0:  # by the name of a dimension: the options cannot know
+            raise OptionError("overwrite_x=True needs samples as columns: sample_axis=1")
+        return raw_chunk_paths(self.array, dtype), self.array.chunks[1]
 
     def mark(self, reason: str) -> None:
         """Mark the array so that it is never taken for data again."""
@@ -124,6 +119,8 @@ class SparseSource(Source):
     Samples must be what the matrix is compressed by: rows of CSR, columns of CSC. Strips are made
     dense one at a time; beside them `indptr`, ``8 (N + 1)`` bytes, is held in memory.
     """
+
+    readable_by_workers = True
 
     def __init__(self, group: zarr.Group, sample_axis: int, name: str) -> None:
         check_compressed(str(group.attrs["encoding-type"]), sample_axis, name)
@@ -174,140 +171,3 @@ class SparseSource(Source):
                 f"{name}: cannot read chunk(s) {some(keys)}: {type(error).__name__}: {error}; "
                 "restore them"
             ) from error
-
-
-def open_source(
-    x: Any, sample_axis: int, *, missing_chunks: str = "error", name: str | None = None
-) -> Source:
-    """Open a Zarr path or array, the group of a sparse matrix, a NumPy or a Dask array.
-
-    Nothing is decoded yet. Refuses what is not a matrix of real numbers, and stores with missing
-    chunks unless ``missing_chunks="fill"``. `name` is what to call it in errors.
-    """
-    check_missing(missing_chunks)
-    array, found = _open(x)
-    name = name or found
-    is_sparse, is_zarr = isinstance(array, zarr.Group), isinstance(array, zarr.Array | zarr.Group)
-    if is_sparse:
-        lost = [key for key in SPARSE_PARTS if key not in array]
-        if lost or "shape" not in array.attrs:
-            what = ", ".join([*lost, *(["shape"] if "shape" not in array.attrs else [])])
-            raise SourceError(f"{name} is not a whole sparse matrix: {what} is not there")
-        dtype, shape = array["data"].dtype, tuple(array.attrs["shape"])
-    else:
-        dtype, shape = array.dtype, array.shape
-    check_matrix(dtype, shape, name)
-    if isinstance(array, np.ndarray):
-        return Source(array, sample_axis, name, 1)
-    if not is_zarr:
-        return DaskSource(array, sample_axis, name)
-    mark = _mark(array)
-    if mark is not None:
-        raise SourceError(f"{name} is not data: {mark}")
-    if missing_chunks == "error":
-        stored = (
-            {f"{name}/{key}": array[key] for key in SPARSE_PARTS} if is_sparse else {name: array}
-        )
-        for part_name, part in stored.items():
-            _refuse_missing(part, part_name)
-    if is_sparse:
-        return SparseSource(array, sample_axis, name)
-    return ZarrSource(array, sample_axis, name, missing_chunks)
-
-
-def _open(x: Any) -> tuple[Any, str]:
-    """The array, or the group of a sparse matrix, and what to call it."""
-    if isinstance(x, np.ma.MaskedArray):
-        raise SourceError("masked arrays are not supported; fill or drop the masked entries")
-    if isinstance(x, np.ndarray):
-        return x, "the array"
-    if isinstance(x, str | os.PathLike | zarr.Array | zarr.Group):
-        array = _open_array(x)
-        return array, os.fspath(x) if isinstance(x, str | os.PathLike) else str(array.store_path)
-    if type(x).__module__.startswith("dask.array"):
-        return x, "the Dask array"
-    raise SourceError(
-        f"cannot read {type(x).__name__}: give a path to a Zarr array, a zarr.Array, a NumPy or a "
-        "Dask array, a CSR or CSC matrix, a pandas or polars DataFrame, an xarray.DataArray or an "
-        "AnnData"
-    )
-
-
-def _mark(array: Any) -> Any:
-    """What is marked in the attributes, as they are on the disk: an open array may be older."""
-    if isinstance(array.store, LocalStore) and isinstance(array, zarr.Array):
-        store = LocalStore(array.store.root, read_only=True)
-        array = zarr.open_array(store, path=array.path, mode="r")
-    return array.attrs.get(MARK)
-
-
-def _refuse_missing(array: zarr.Array[Any], name: str) -> None:
-    lost = missing_chunk_keys(array)
-    if lost:
-        raise SourceError(
-            f"{name}: {len(lost)} chunk(s) are missing and would read as {array.fill_value}: "
-            f'{some(lost)}; restore them, or pass missing_chunks="fill" if they were left out on '
-            "purpose"
-        )
-
-
-def open_node(x: Any, storage_options: dict[str, Any] | None = None) -> Any:
-    """The Zarr array or group at a path, a URL, or inside a ``.zip`` file."""
-    x = os.fspath(x)
-    if storage_options is not None and "://" not in x:
-        raise OptionError(
-            f"storage_options are for URLs such as s3://bucket/x.zarr; {x} is a path: leave them "
-            "out"
-        )
-    if "://" not in x:
-        x = str(Path(x).expanduser())
-    store, inside = _zip_store(x)
-    if store is None and os.path.isfile(x):
-        raise SourceError(f"{x} is a file, not a Zarr store; see `streamsvd convert`")
-    try:
-        is_path = "://" not in x  # absolute: workers of a cluster have another folder
-        place = store or (str(Path(x).absolute()) if is_path else x)
-        return zarr.open(place, path=inside, mode="r", storage_options=storage_options)
-    except FileNotFoundError as error:
-        what = "" if "://" in x or store or os.path.exists(x) else "no such path"
-        raise SourceError(f"no Zarr array at {x}" + (f": {what}" if what else "")) from error
-    except ImportError as error:
-        hint = '; pip install "streamsvd[s3]"' if x.startswith("s3://") else ""
-        raise SourceError(f"{x} needs another package: {error}{hint}") from error
-    except Exception as error:  # bad JSON, unknown codec, object dtype, ...
-        raise SourceError(f"cannot open {x} as a Zarr array: {error}") from error
-
-
-def _zip_store(path: str) -> tuple[ZipStore | None, str | None]:
-    """The zip file that a path leads into, if any, and the rest of the path."""
-    for place in (Path(path), *Path(path).parents):
-        if place.suffix == ".zip" and place.is_file():
-            inside = Path(path).relative_to(place).as_posix()
-            return ZipStore(place, mode="r"), None if inside == "." else inside
-    return None, None
-
-
-def _absolute(node: Any) -> Any:
-    """An open array or group whose folder does not depend on the working directory.
-
-    That of a worker is another one.
-    """
-    store = node.store
-    if not isinstance(store, LocalStore) or store.root.is_absolute():
-        return node
-    there = LocalStore(store.root.absolute(), read_only=store.read_only)
-    return zarr.open(there, path=node.path, mode="r" if store.read_only else "r+")
-
-
-def _open_array(x: Any) -> Any:
-    node = _absolute(x) if isinstance(x, zarr.Array | zarr.Group) else open_node(x)
-    if isinstance(node, zarr.Group) and node.attrs.get("encoding-type") in SPARSE_KINDS:
-        return node
-    if isinstance(node, zarr.Group):
-        names = ", ".join(array_names(node)) or "none"
-        raise SourceError(f"{node.store_path} is a Zarr group; name one of its arrays: {names}")
-    try:
-        node.chunks, node.shards  # noqa: B018
-    except NotImplementedError as error:
-        raise SourceError(f"{x} has an irregular chunk grid, which is not supported") from error
-    return node

@@ -1,5 +1,6 @@
-"""What a fit will take, and whether it can be done at all, from its source and options."""
+"""What a fit is asked for and what it will take, and whether it can be done at all."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -9,81 +10,68 @@ from dask.utils import format_bytes, parse_bytes
 from streamsvd.cluster.engine import WORKER_SHARE, share_bounds
 from streamsvd.cluster.waiting import check_client, workers_of
 from streamsvd.data.source import Source
-from streamsvd.data.zarr_sources import ZarrSource
 from streamsvd.errors import OptionError, ResourceError
 from streamsvd.options import Options, working_dtype
-from streamsvd.plan import Plan, make_gram_plan, make_plan
-from streamsvd.storage.raw import raw_chunk_paths
+from streamsvd.plan import Plan, Problem, make_gram_plan, make_plan
 from streamsvd.system import free_memory
 
 
-def plan_fit(source: Source, options: Options, client: Any = None) -> Plan:
+def resolve(source: Source, options: Options) -> Problem:
+    """The problem that `options` pose of `source`; refuses one that its shape rules out."""
+    options.check_shape(source.n_features, source.n_samples)
+    is_reduced = options.reduction == "gram"
+    return Problem(
+        n_features=source.n_features,
+        n_samples=source.n_samples,
+        n_components=options.n_components,
+        n_transforms=options.transforms_for(source.n_features),
+        dtype=np.dtype(np.float64) if is_reduced else working_dtype(source.dtype, options.dtype),
+        reduction=options.reduction,
+        algorithm=options.algorithm,
+        selection=options.score,
+        budget=options.budget(source.n_features),
+        fill_penalty=options.fill_penalty,
+        seed=options.seed(),
+        source_chunk=source.chunk,
+        source_itemsize=source.dtype.itemsize,
+    )
+
+
+def plan_fit(source: Source, problem: Problem, options: Options, client: Any = None) -> Plan:
     """What the fit of `source` will take; refuses one that cannot be done.
 
     With a client, what it will take of each worker; of this process for the Gram matrix.
     """
-    dtype = working_dtype(source.dtype, options.dtype)
     if client is not None:
         check_client(client)
-        if options.reduction != "gram":
-            return plan_shares(client, source, options, dtype, options.memory_bytes)
-    sizes = {
-        "n_features": source.n_features,
-        "n_samples": source.n_samples,
-        "n_components": options.n_components,
-        "source_chunk": source.chunk,
-        "source_itemsize": source.dtype.itemsize,
-        "memory_limit": options.memory_bytes or free_memory() // 2,
-    }
-    width = None
-    if isinstance(source, ZarrSource):
-        place = "either" if options.workspace is None else "disk"
-    elif options.workspace is not None:
-        raise OptionError("workspace= is for sources in Zarr arrays; write the data to one first")
-    else:
-        place = "memory" if type(source.array) is np.ndarray else "either"
-    if options.overwrite_x:
-        place = "given"
-        if isinstance(source, ZarrSource):
-            raw_chunk_paths(source.array, dtype)
-            width = source.array.chunks[1]
-        else:
-            _check_own_memory(source.array, dtype)
-    if options.refine or options.reduction == "gram":
-        is_block = options.algorithm == "block" and options.reduction == "gram"
-        steps = options.transforms_for(source.n_features) if is_block else 0
-        reduced = make_gram_plan(**sizes, n_block_steps=steps)
-        if options.reduction == "gram":
+        if not problem.is_reduced:
+            return plan_shares(client, source, problem, options)
+    most = options.memory_bytes or free_memory() // 2
+    place, width = _place(source, options, problem.dtype)
+    if options.refine or problem.is_reduced:
+        reduced = make_gram_plan(problem, memory_limit=most)
+        if problem.is_reduced:
             return reduced
-    return make_plan(
-        **sizes,
-        n_transforms=options.transforms_for(source.n_features),
-        itemsize=dtype.itemsize,
-        place=place,
-        width=width,
-        counts_fill=bool(options.fill_penalty) or options.budget(source.n_features) is not None,
-        is_block=options.algorithm == "block",
-    )
+    return make_plan(problem, memory_limit=most, place=place, width=width)
 
 
-def _check_own_memory(x: Any, dtype: np.dtype[Any]) -> None:
-    if not isinstance(x, np.ndarray):
-        raise OptionError("overwrite_x=True is for NumPy arrays and local Zarr arrays")
-    if x.dtype != dtype or not x.flags.c_contiguous or not x.flags.writeable:
-        raise OptionError(
-            f"overwrite_x=True needs a writeable C-contiguous {dtype} array with samples as "
-            f"columns; got {x.dtype}, C-contiguous: {x.flags.c_contiguous}, writeable: "
-            f"{x.flags.writeable}; leave it out to work on a copy"
-        )
+def _place(source: Source, options: Options, dtype: np.dtype[Any]) -> tuple[str, int | None]:
+    """Where the working matrix may be, and its chunk width where it is there already."""
+    if options.workspace is not None and not source.is_resumable:
+        raise OptionError("workspace= is for sources in Zarr arrays; write the data to one first")
+    if options.overwrite_x:
+        in_memory = source.own_memory(dtype) is not None
+        return "given", None if in_memory else source.raw_chunks(dtype)[1]
+    if options.workspace is not None:
+        return "disk", None
+    return "memory" if source.is_resident else "either", None
 
 
-def plan_shares(
-    client: Any, source: Source, options: Options, dtype: np.dtype[Any], limit: int | None
-) -> Plan:
+def plan_shares(client: Any, source: Source, problem: Problem, options: Options) -> Plan:
     """The plan of the largest share; refuses one that a worker cannot hold."""
     if options.overwrite_x:
         raise OptionError("overwrite_x=True is for one process: leave it out with a client")
-    if not isinstance(source, ZarrSource):
+    if not source.is_resumable:  # what is lost is read again
         raise OptionError(
             f"{source.name} cannot be read by the workers; write it to a Zarr store that they see, "
             'or use reduction="gram" for a Dask array'
@@ -93,20 +81,13 @@ def plan_shares(
         raise ResourceError("the cluster has no workers; start some first")
     bounds = share_bounds(source, len(there))
     limits = [parse_bytes(w["memory_limit"]) for w in there.values() if w.get("memory_limit")]
-    most = limit or int(WORKER_SHARE * min(limits, default=2**34))
+    most = options.memory_bytes or int(WORKER_SHARE * min(limits, default=2**34))
+    # supports are counted where pairs are picked, not on the workers
+    share = replace(
+        problem, n_samples=max(b - a for a, b in pairwise(bounds)), budget=None, fill_penalty=0.0
+    )
     try:
-        return make_plan(
-            n_features=source.n_features,
-            n_samples=max(b - a for a, b in pairwise(bounds)),
-            n_components=options.n_components,
-            n_transforms=options.transforms_for(source.n_features),
-            itemsize=dtype.itemsize,
-            source_chunk=source.chunk,
-            source_itemsize=source.dtype.itemsize,
-            memory_limit=most,
-            place="either",
-            is_block=options.algorithm == "block",
-        )
+        return make_plan(share, memory_limit=most, place="either")
     except ResourceError as error:
         raise ResourceError(
             f"each of the {len(there)} workers may take {format_bytes(most)}; {error}; or add "

@@ -48,7 +48,7 @@ def trace_path(diag: Array, pairs: Array, values: Array, out: Array) -> None:
 
 
 @jit
-def replay_panel(panel: Array, pairs: Array, columns: Array, left: Array, right: Array) -> None:
+def replay_panel(panel: Array, pairs: Array, columns: Array, g: Array, h: Array) -> None:
     """Apply moves to a panel (n, S) of columns that the moves do not leave.
 
     ``columns[k]`` are the places of the columns ``pairs[k]`` in the panel, -1 for a column that
@@ -58,23 +58,23 @@ def replay_panel(panel: Array, pairs: Array, columns: Array, left: Array, right:
     for m in range(pairs.shape[0]):
         i, j = pairs[m, 0], pairs[m, 1]
         if j < n:
-            rotate_pair(panel[i], panel[j], left[m])
+            rotate_pair(panel[i], panel[j], g[m])
         a, b = columns[m, 0], columns[m, 1]
         if b >= 0:
-            h = right[m]
+            f = h[m]
             for r in range(n):
                 u, v = panel[r, a], panel[r, b]
-                panel[r, a] = h[0, 0] * u + h[1, 0] * v
-                panel[r, b] = h[0, 1] * u + h[1, 1] * v
+                panel[r, a] = f[0, 0] * u + f[1, 0] * v
+                panel[r, b] = f[0, 1] * u + f[1, 1] * v
 
 
 @jit
-def replay_rows(block: Array, stop: int, pairs: Array, factors: Array) -> None:
-    """Apply row rotations, in order, to the columns of `block` below `stop`.
+def replay_rows(chunk: Array, stop: int, pairs: Array, factors: Array) -> None:
+    """Apply row rotations, in order, to the columns of `chunk` below `stop`.
 
     A few columns at a time, so that they stay in the cache for all rotations.
     """
     for lo in range(0, stop, REPLAY):
         hi = min(lo + REPLAY, stop)
         for m in range(pairs.shape[0]):
-            rotate_pair(block[pairs[m, 0], lo:hi], block[pairs[m, 1], lo:hi], factors[m])
+            rotate_pair(chunk[pairs[m, 0], lo:hi], chunk[pairs[m, 1], lo:hi], factors[m])

@@ -5,8 +5,8 @@ import numpy as np
 from streamsvd.arrays import Array
 from streamsvd.kernels.jit import jit
 
-TILE = 1024
-"""Columns in a tile: small enough to be in the first-level cache when it is searched."""
+SPAN = 1024
+"""Columns in a span: small enough to be in the first-level cache when it is searched."""
 
 
 # ------------------------------------------------------------------------------------ 2x2 SVD
@@ -52,17 +52,17 @@ def _unit(x: float, y: float) -> tuple[float, float, float]:
 
 
 @jit
-def svd_2x2(a: float, b: float, c: float, d: float, left: Array, right: Array) -> None:
-    """SVD of ``[[a, b], [c, d]] = left @ diag(s1, s2) @ right.T`` with ``s1 >= s2 >= 0``.
+def svd_2x2(a: float, b: float, c: float, d: float, g: Array, h: Array) -> None:
+    """SVD of ``[[a, b], [c, d]] = g @ diag(s1, s2) @ h.T`` with ``s1 >= s2 >= 0``.
 
-    `left` is a rotation, `right` a rotation or (when ``a d < b c``) a reflection; both are
+    `g` is a rotation, `h` a rotation or (when ``a d < b c``) a reflection; both are
     written in place, shape (2, 2). With ``q e^{i beta} = (a + d) + i (c - b)`` and
     ``r e^{i alpha} = (a - d) + i (c + b)`` the angles of the factors are
     ``(alpha + beta) / 2`` and ``(alpha - beta) / 2``, and ``s1, s2 = (q + r) / 2, |q - r| / 2``.
     """
     x, y, q = _unit(a + d, c - b)
     u, v, r = _unit(a - d, c + b)
-    # A multiple of a rotation or of a reflection leaves one angle free: right has none then.
+    # A multiple of a rotation or of a reflection leaves one angle free: h has none then.
     if r == 0.0:
         u, v = x, y
     elif q == 0.0:
@@ -70,9 +70,9 @@ def svd_2x2(a: float, b: float, c: float, d: float, left: Array, right: Array) -
     gc, gs = _half_angle(u * x - v * y, u * y + v * x)
     hc, hs = u * gc + v * gs, v * gc - u * gs
     hc, hs = _normalized(hc, hs)
-    left[0, 0], left[0, 1], left[1, 0], left[1, 1] = gc, -gs, gs, gc
+    g[0, 0], g[0, 1], g[1, 0], g[1, 1] = gc, -gs, gs, gc
     sign = -1.0 if q < r else 1.0
-    right[0, 0], right[0, 1], right[1, 0], right[1, 1] = hc, -sign * hs, hs, sign * hc
+    h[0, 0], h[0, 1], h[1, 0], h[1, 1] = hc, -sign * hs, hs, sign * hc
 
 
 @jit
@@ -98,7 +98,7 @@ def eigen_2x2(a: float, b: float, d: float, g: Array, h: Array) -> None:
 @jit
 def pair_factors(
     head: Array,
-    left: Array,
+    lead: Array,
     diag: Array,
     pairs: Array,
     tails: Array,
@@ -113,20 +113,20 @@ def pair_factors(
     columns (``j >= N``) has zeros there, and one of its factors is the identity. Both are the same
     for a symmetric positive semidefinite matrix. State as in `update_scores`.
     """
-    n = left.shape[1]
+    n = lead.shape[1]
     for k in range(pairs.shape[0]):
         i, j = pairs[k]
         a = np.float64(diag[i])
         if symmetric:
-            eigen_2x2(a, 0.5 * (head[i, j] + left[i, j]), diag[j], g[k], h[k])
+            eigen_2x2(a, 0.5 * (head[i, j] + lead[i, j]), diag[j], g[k], h[k])
         elif j >= n:
             g[k, 0, 0], g[k, 0, 1], g[k, 1, 0], g[k, 1, 1] = 1.0, 0.0, 0.0, 1.0
             rotation_to_first(a, tails[k], h[k])
         elif j >= n_samples:
-            rotation_to_first(a, np.float64(left[i, j]), g[k])
+            rotation_to_first(a, np.float64(lead[i, j]), g[k])
             h[k, 0, 0], h[k, 0, 1], h[k, 1, 0], h[k, 1, 1] = 1.0, 0.0, 0.0, 1.0
         else:
-            b, c, d = np.float64(head[i, j]), np.float64(left[i, j]), np.float64(diag[j])
+            b, c, d = np.float64(head[i, j]), np.float64(lead[i, j]), np.float64(diag[j])
             svd_2x2(a, b, c, d, g[k], h[k])
 
 
@@ -178,13 +178,13 @@ def rotate_pair(x: Array, y: Array, f: Array) -> None:
 
 
 @jit
-def find_peaks(top: Array, first: int, stop: int, peaks: Array, tile: int) -> None:
-    """The peaks of all rows below `p`; arguments as of `rotate_rows`."""
-    for lo in range(0, stop, TILE):
-        hi = min(lo + TILE, stop)
+def find_peaks(top: Array, first: int, stop: int, peaks: Array, span: int) -> None:
+    """The peaks of all rows below `p`; arguments as in `rotate_rows`."""
+    for lo in range(0, stop, SPAN):
+        hi = min(lo + SPAN, stop)
         for i in range(peaks.shape[0]):
-            peaks[i, tile] = peak(top[i, min(max(lo, first), hi) : hi], peaks)
-        tile += 1
+            peaks[i, span] = peak(top[i, min(max(lo, first), hi) : hi], peaks)
+        span += 1
 
 
 @jit
@@ -195,21 +195,21 @@ def look_up(
     first: int,
     stop: int,
     peaks: Array,
-    tile: int,
+    span: int,
     tail_value: Array,
     tail_where: Array,
 ) -> int:
     """Write row i's largest tail entry and its column to `tail_value`, `tail_where` (p,).
 
-    Works only when that entry lies in this block, which begins with column `start`; returns its
-    tile in any case, -1 when there is no tail. Other arguments as of `rotate_rows`.
+    Works only when that entry lies in this chunk, which begins with column `start`; returns its
+    span in any case, -1 when there is no tail. Other arguments as in `rotate_rows`.
     """
     best = argmax(peaks[i], 0)
     if peaks[i, best] < 0:
         return -1
-    lo = (best - tile) * TILE
+    lo = (best - span) * SPAN
     if 0 <= lo < stop:
-        hi = min(lo + TILE, stop)
+        hi = min(lo + SPAN, stop)
         lo = max(lo, first)
         k = lo + find(top[i, lo:hi], peaks[i, best], peaks)
         tail_value[i] = top[i, k]
@@ -220,64 +220,64 @@ def look_up(
 @jit
 def rotate_rows(
     top: Array,
-    block: Array,
+    chunk: Array,
     i: int,
     j: int,
     g: Array,
     first: int,
     stop: int,
     peaks: Array,
-    tile: int,
+    span: int,
 ) -> None:
-    """Rows i, j of ``g.T @ block`` in place, and the peaks of those below `p`, in one pass.
+    """Rows i, j of ``g.T @ chunk`` in place, and the peaks of those below `p`, in one pass.
 
-    Columns from `stop` on are padding; the tail begins at `first`; the block's tiles begin at
-    `tile` in `peaks` (p, tiles).
+    Columns from `stop` on are padding; the tail begins at `first`; the chunk's spans begin at
+    `span` in `peaks` (p, spans).
     """
     p = top.shape[0]
-    for lo in range(0, stop, TILE):
-        hi = min(lo + TILE, stop)
+    for lo in range(0, stop, SPAN):
+        hi = min(lo + SPAN, stop)
         x = top[i, lo:hi]
-        y = top[j, lo:hi] if j < p else block[j, lo:hi]
+        y = top[j, lo:hi] if j < p else chunk[j, lo:hi]
         rotate_pair(x, y, g)
-        # The tile is still in the cache.
+        # The span is still in the cache.
         skip = min(max(first - lo, 0), hi - lo)
-        peaks[i, tile] = peak(x[skip:], peaks)
+        peaks[i, span] = peak(x[skip:], peaks)
         if j < p:
-            peaks[j, tile] = peak(y[skip:], peaks)
-        tile += 1
+            peaks[j, span] = peak(y[skip:], peaks)
+        span += 1
 
 
 @jit
-def rotate_left(left: Array, i: int, j: int, g: Array) -> None:
-    """Rows i, j of ``g.T @ X[:, :p]`` in place, where `left` (p, n) holds those columns as rows."""
-    for k in range(left.shape[0]):
-        u, v = left[k, i], left[k, j]
-        left[k, i] = g[0, 0] * u + g[1, 0] * v
-        left[k, j] = g[0, 1] * u + g[1, 1] * v
+def rotate_lead(lead: Array, i: int, j: int, g: Array) -> None:
+    """Rows i, j of ``g.T @ X[:, :p]`` in place, where `lead` (p, n) holds those columns as rows."""
+    for k in range(lead.shape[0]):
+        u, v = lead[k, i], lead[k, j]
+        lead[k, i] = g[0, 0] * u + g[1, 0] * v
+        lead[k, j] = g[0, 1] * u + g[1, 1] * v
 
 
 @jit
-def rotate_leading(left: Array, pairs: Array, g: Array, h: Array, columns: Array) -> None:
-    """Moves on `pairs` (k, 2), in order, as far as they touch ``X[:, :p]``, whose rows `left` has.
+def move_lead(lead: Array, pairs: Array, g: Array, h: Array, columns: Array) -> None:
+    """Moves on `pairs` (k, 2), in order, as far as they touch ``X[:, :p]``, whose rows `lead` has.
 
     ``columns[k]`` becomes the column i after the rows of its move. Where ``j >= p`` it is combined
-    with column j elsewhere, and `left` is stale there.
+    with column j elsewhere, and `lead` is stale there.
     """
-    p, n = left.shape
+    p, n = lead.shape
     for k in range(pairs.shape[0]):
         i, j = pairs[k]
         if j < n:
-            rotate_left(left, i, j, g[k])
+            rotate_lead(lead, i, j, g[k])
         if j < p:
-            rotate_pair(left[i], left[j], h[k])
-        columns[k] = left[i]
+            rotate_pair(lead[i], lead[j], h[k])
+        columns[k] = lead[i]
 
 
 @jit
 def rotate_column(
     top: Array,
-    block: Array,
+    chunk: Array,
     j: int,
     start: int,
     column: Array,
@@ -285,25 +285,25 @@ def rotate_column(
     first: int,
     stop: int,
     peaks: Array,
-    tile: int,
+    span: int,
     tail_value: Array,
     tail_where: Array,
     stale: Array,
 ) -> int:
     """Columns ``[column, X[:, j]] @ h`` in place, with the peaks and the largest tail entries.
 
-    The block begins with column `start` of `X`; other arguments as of `look_up`. Rows whose
-    largest tail entry now lies in another block are written to `stale` (p,), and counted.
+    The chunk begins with column `start` of `X`; other arguments as in `look_up`. Rows whose
+    largest tail entry now lies in another chunk are written to `stale` (p,), and counted.
     """
     p, k = top.shape[0], j - start
-    for i in range(p, block.shape[0]):
-        u, v = column[i], block[i, k]
+    for i in range(p, chunk.shape[0]):
+        u, v = column[i], chunk[i, k]
         column[i] = h[0, 0] * u + h[1, 0] * v
-        block[i, k] = h[0, 1] * u + h[1, 1] * v
+        chunk[i, k] = h[0, 1] * u + h[1, 1] * v
     n_stale = 0
-    t = tile + k // TILE
-    lo = k // TILE * TILE
-    lo, hi = max(lo, first), min(lo + TILE, stop)
+    t = span + k // SPAN
+    lo = k // SPAN * SPAN
+    lo, hi = max(lo, first), min(lo + SPAN, stop)
     for i in range(p):
         was_peak = peak(top[i, k : k + 1], peaks) == peaks[i, t]
         u, v = column[i], top[i, k]
@@ -317,8 +317,8 @@ def rotate_column(
         elif was_peak:
             peaks[i, t] = peak(top[i, lo:hi], peaks)
         if tail_where[i] == j or abs(top[i, k]) >= abs(tail_value[i]):
-            best = look_up(top, i, start, first, stop, peaks, tile, tail_value, tail_where)
-            if not tile <= best < tile + -(-stop // TILE):
+            best = look_up(top, i, start, first, stop, peaks, span, tail_value, tail_where)
+            if not span <= best < span + -(-stop // SPAN):
                 stale[n_stale] = i
                 n_stale += 1
     return n_stale

@@ -97,7 +97,7 @@ def best_pairs(
     `values` (k,); the first is the best of all. Scores are above `threshold`; ties go to the lowest
     i, then j. `head_best` (p,) holds the best column of each row's head scores or -1;
     `tail_value`, `tail_where` (partitions, p) the largest tail entry of each row in each partition,
-    in the order of the columns, and its column or -1. `added` and `room` as of `update_scores`:
+    in the order of the columns, and its column or -1. `added` and `room` as in `update_scores`:
     all the pairs together fit.
     """
     p = scores.shape[0]
@@ -172,7 +172,7 @@ def drop_unfit(scores: Array, added: Array, head_best: Array, room: int) -> None
 def update_scores(
     selection: int,
     head: Array,
-    left: Array,
+    lead: Array,
     diag: Array,
     scores: Array,
     head_best: Array,
@@ -184,10 +184,10 @@ def update_scores(
 ) -> None:
     """Bring the head scores up to date after moves on `pairs` (k, 2); a full build with (-1, -1).
 
-    `head` (p, n) holds ``X[:p, :n]``, `left` (p, n) the columns ``X[:, :p]`` as rows, `diag` (n,)
+    `head` (p, n) holds ``X[:p, :n]``, `lead` (p, n) the columns ``X[:, :p]`` as rows, `diag` (n,)
     the diagonal, `scores` (p, n) float64, `head_best` (p,) the column of each row's best score or
     -1. A move changes rows i and j, columns i and j and two diagonal entries, so: the rows i and j
-    of the scores, and two entries of each other row. What `head` and `diag` share with `left` is
+    of the scores, and two entries of each other row. What `head` and `diag` share with `lead` is
     taken from there first. The diagonal at i and j (0 beyond the rows) is written to `values`
     (k, 2).
 
@@ -200,21 +200,21 @@ def update_scores(
         i, j = pairs[m, 0], pairs[m, 1]
         for row in (i, j):
             if 0 <= row < p:
-                diag[row] = left[row, row]
+                diag[row] = lead[row, row]
                 for k in range(p):
-                    head[row, k] = left[k, row]
-                    head[k, row] = left[row, k]
+                    head[row, k] = lead[k, row]
+                    head[k, row] = lead[row, k]
         for k in range(p):
             a = np.float64(diag[k])
             if i < 0 or k in (i, j):
-                score_row(selection, a, head[k], left[k], diag, p, k + 1, n, scores[k])
+                score_row(selection, a, head[k], lead[k], diag, p, k + 1, n, scores[k])
                 weigh(scores, added, weights, k, k + 1, n)
                 head_best[k] = best_in_row(scores, added, k, room)
                 continue
             held = head_best[k]
             for col in (i, j):
                 if k < col < n:
-                    score_row(selection, a, head[k], left[k], diag, p, col, col + 1, scores[k])
+                    score_row(selection, a, head[k], lead[k], diag, p, col, col + 1, scores[k])
                     weigh(scores, added, weights, k, col, col + 1)
                     top = head_best[k]
                     fits = len(added) == 0 or added[k, col] <= room

@@ -1,6 +1,6 @@
 """The columns that one worker holds: apply moves to them, report what the coordinator needs.
 
-A partition does not care what backs its blocks: arrays in memory or memory-mapped chunk files.
+A partition does not care what backs its chunks: arrays in memory or memory-mapped chunk files.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,11 +11,11 @@ import numpy as np
 
 from streamsvd.arrays import Array
 from streamsvd.kernels.rotations import (
-    TILE,
+    SPAN,
     find_peaks,
     look_up,
     rotate_column,
-    rotate_left,
+    rotate_lead,
     rotate_rows,
 )
 from streamsvd.kernels.tiles import best_of_tile
@@ -51,13 +51,13 @@ class Prefetch(Protocol):
     """Starts reading what a move is about to touch, without waiting for it."""
 
     def row(self, i: int) -> None:
-        """Row `i` of all blocks."""
+        """Row `i` of all chunks."""
 
     def column(self, b: int, k: int) -> None:
-        """Column `k` of block `b`."""
+        """Column `k` of chunk `b`."""
 
     def rows(self, b: int, rows: Array) -> None:
-        """The given rows of block `b`."""
+        """The given rows of chunk `b`."""
 
 
 class Partition:
@@ -65,36 +65,36 @@ class Partition:
 
     Parameters
     ----------
-    blocks : list of (n, c) C-contiguous arrays
+    chunks : list of (n, c) C-contiguous arrays
         All of the same width `c`; columns of the last beyond `stop` are padding.
     start, stop : int
         The columns held.
     n_components : int
         `p`. Columns below `p` live at the coordinator; the copy here is stale until the end.
     tops : list of (p, c) C-contiguous arrays, optional
-        The first p rows of each block, where they are not in the block itself.
+        The first p rows of each chunk, where they are not in the chunk itself.
     prefetch : Prefetch, optional
         Told the rows and columns that a move is about to touch.
 
     Notes
     -----
-    Memory beside the blocks: ``p`` numbers per `TILE` columns.
+    Memory beside the chunks: ``p`` numbers per `SPAN` columns.
     """
 
     def __init__(
         self,
-        blocks: list[Array],
+        chunks: list[Array],
         start: int,
         stop: int,
         n_components: int,
         tops: list[Array] | None = None,
         prefetch: Prefetch | None = None,
     ) -> None:
-        self.blocks, self.start, self.stop = blocks, start, stop
-        self.tops = [block[:n_components] for block in blocks] if tops is None else tops
+        self.chunks, self.start, self.stop = chunks, start, stop
+        self.tops = [chunk[:n_components] for chunk in chunks] if tops is None else tops
         self._prefetch = prefetch
         self.n_components = n_components
-        self.n_features, self.width = blocks[0].shape
+        self.n_features, self.width = chunks[0].shape
         n, p, c = self.n_features, n_components, self.width
         self._starts = range(start, stop, c)
         self._stops = [min(c, stop - s) for s in self._starts]
@@ -102,13 +102,13 @@ class Partition:
             min(max(n - s, 0), k) for s, k in zip(self._starts, self._stops, strict=True)
         ]
         self.head_stop = min(max(n, start), stop)
-        self._tiles = -(-c // TILE)
-        bits = np.int64 if blocks[0].dtype.itemsize == 8 else np.int32
-        self._peaks = np.full((p, len(blocks) * self._tiles), -1, dtype=bits)
-        self.tail_value = np.zeros(p, dtype=blocks[0].dtype)
+        self._spans = -(-c // SPAN)
+        bits = np.int64 if chunks[0].dtype.itemsize == 8 else np.int32
+        self._peaks = np.full((p, len(chunks) * self._spans), -1, dtype=bits)
+        self.tail_value = np.zeros(p, dtype=chunks[0].dtype)
         self.tail_where = np.full(p, -1, dtype=np.int64)
         self._stale = np.empty(p, dtype=np.int64)
-        self._tiled = TiledColumns(self.tops, blocks, start, stop)
+        self._tiled = TiledColumns(self.tops, chunks, start, stop)
 
     def start_up(self) -> Report:
         """Find the largest tail entries; the first report."""
@@ -116,7 +116,7 @@ class Partition:
         for b, top in enumerate(self.tops):
             if self._prefetch is not None:
                 self._prefetch.rows(b, rows)
-            find_peaks(top, self._firsts[b], self._stops[b], self._peaks, b * self._tiles)
+            find_peaks(top, self._firsts[b], self._stops[b], self._peaks, b * self._spans)
         for i in range(self.n_components):
             self._look_up(i)
         return Report(self.start, self.tail_value, self.tail_where)
@@ -143,7 +143,7 @@ class Partition:
                     self._look_up(j)
                     rows.append(j)
                 for m in held:  # columns that have left
-                    rotate_left(columns[m : m + 1], i, j, g[k])
+                    rotate_lead(columns[m : m + 1], i, j, g[k])
             if p <= j and self.start <= j < self.stop:
                 self._rotate_column(j, columns[k], h[k])
                 held.append(k)
@@ -170,18 +170,18 @@ class Partition:
                 prefetch.column(*divmod(j - self.start, self.width))
 
     def _rotate_rows(self, i: int, j: int, g: Array) -> None:
-        peaks, tile = self._peaks, 0
-        for top, block, first, stop in zip(
-            self.tops, self.blocks, self._firsts, self._stops, strict=True
+        peaks, span = self._peaks, 0
+        for top, chunk, first, stop in zip(
+            self.tops, self.chunks, self._firsts, self._stops, strict=True
         ):
-            rotate_rows(top, block, i, j, g, first, stop, peaks, tile)
-            tile += self._tiles
+            rotate_rows(top, chunk, i, j, g, first, stop, peaks, span)
+            span += self._spans
 
     def _rotate_column(self, j: int, column: Array, h: Array) -> None:
         b = (j - self.start) // self.width
         n_stale = rotate_column(
             self.tops[b],
-            self.blocks[b],
+            self.chunks[b],
             j,
             self._starts[b],
             column,
@@ -189,7 +189,7 @@ class Partition:
             self._firsts[b],
             self._stops[b],
             self._peaks,
-            b * self._tiles,
+            b * self._spans,
             self.tail_value,
             self.tail_where,
             self._stale,
@@ -199,10 +199,10 @@ class Partition:
                 self._look_up(i)
 
     def _look_up(self, i: int) -> None:
-        """Where the largest tail entry of row `i` is, from the peaks of the tiles."""
-        tile = self._look_up_in(0, i)
-        if tile >= self._tiles:
-            self._look_up_in(tile // self._tiles, i)
+        """Where the largest tail entry of row `i` is, from the peaks of the spans."""
+        span = self._look_up_in(0, i)
+        if span >= self._spans:
+            self._look_up_in(span // self._spans, i)
 
     def _look_up_in(self, b: int, i: int) -> int:
         return look_up(
@@ -212,7 +212,7 @@ class Partition:
             self._firsts[b],
             self._stops[b],
             self._peaks,
-            b * self._tiles,
+            b * self._spans,
             self.tail_value,
             self.tail_where,
         )
@@ -221,7 +221,7 @@ class Partition:
         """The given rows, all below `p`, of the head columns held here."""
         if self.head_stop <= self.start:
             return None
-        out = np.empty((len(rows), self.head_stop - self.start), dtype=self.blocks[0].dtype)
+        out = np.empty((len(rows), self.head_stop - self.start), dtype=self.chunks[0].dtype)
         for r, row in enumerate(rows):
             for b, first in enumerate(self._firsts):
                 if not first:
@@ -232,10 +232,10 @@ class Partition:
     def _columns(self, columns: list[int]) -> Array:
         """A copy of some columns, (any, n)."""
         p = self.n_components
-        out = np.empty((len(columns), self.n_features), dtype=self.blocks[0].dtype)
+        out = np.empty((len(columns), self.n_features), dtype=self.chunks[0].dtype)
         for c, j in enumerate(columns):
             b, k = divmod(j - self.start, self.width)
-            out[c, :p], out[c, p:] = self.tops[b][:, k], self.blocks[b][p:, k]
+            out[c, :p], out[c, p:] = self.tops[b][:, k], self.chunks[b][p:, k]
         return out
 
     def entry(self, i: int, j: int) -> float:
@@ -247,12 +247,12 @@ class Partition:
 
     # -------------------------------------------------------------------------- block steps
 
-    def best_columns(self, selection: int, left: Array, diag: Array) -> tuple[Array, Array]:
+    def best_columns(self, selection: int, lead: Array, diag: Array) -> tuple[Array, Array]:
         """The `p` best scores of the columns held beyond the first `p`, and these columns.
 
         By decreasing score, ties to the lowest column; the score of a column is the best of its
-        pairs ``(i, j)``, ``i < p``. Empty with a negative `selection`. `left` (p, n) and `diag`
-        (n,) as of `Coordinator`.
+        pairs ``(i, j)``, ``i < p``. Empty with a negative `selection`. `lead` (p, n) and `diag`
+        (n,) as in `Coordinator`.
         """
         if selection < 0:
             return np.empty(0), np.empty(0, dtype=np.int64)
@@ -260,7 +260,7 @@ class Partition:
         rows = np.arange(self.n_components)
         for lo, hi, at in self._sweep(rows):
             self._tiled.read(rows, lo, hi, tile, at)
-            self._score_tile(selection, tile, lo, hi, at, left, diag, scores)
+            self._score_tile(selection, tile, lo, hi, at, lead, diag, scores)
         return self._best_of(scores)
 
     def take_columns(self, indices: Array) -> Array:
@@ -278,12 +278,12 @@ class Partition:
         g: Array,
         indices: Array,
         columns: Array,
-        left: Array,
+        lead: Array,
         diag: Array,
     ) -> tuple[Array, Array]:
         """Apply a block step: `rows` by `g`, then the columns `indices` become `columns`.
 
-        All are ascending; the first `p` rows are among `rows`. `left` and `diag` are those after
+        All are ascending; the first `p` rows are among `rows`. `lead` and `diag` are those after
         the step; returns what `best_columns` would then.
         """
         tiled, p = self._tiled, self.n_components
@@ -293,7 +293,7 @@ class Partition:
             if selection >= 0:
                 a, b = np.searchsorted(indices, [lo, hi])
                 tile[:p, indices[a:b] - lo + at] = columns[:p, a:b]
-                self._score_tile(selection, tile, lo, hi, at, left, diag, scores)
+                self._score_tile(selection, tile, lo, hi, at, lead, diag, scores)
         a, b = np.searchsorted(indices, [self.start, self.stop])
         tiled.put(indices[a:b], columns[:, a:b])
         return self._best_of(scores if selection >= 0 else scores[:0])
@@ -316,7 +316,7 @@ class Partition:
         lo: int,
         hi: int,
         at: int,
-        left: Array,
+        lead: Array,
         diag: Array,
         scores: Array,
     ) -> None:
@@ -324,7 +324,7 @@ class Partition:
         first = min(max(lo, self.n_components), hi)
         scores[lo - self.start : first - self.start] = -np.inf
         part = scores[first - self.start : hi - self.start]
-        best_of_tile(selection, tile, at + first - lo, first, left, diag, part)
+        best_of_tile(selection, tile, at + first - lo, first, lead, diag, part)
 
     def _best_of(self, scores: Array) -> tuple[Array, Array]:
         places = top_columns(scores, self.n_components)
@@ -334,14 +334,14 @@ class Partition:
 def make_partitions(
     working: WorkingMatrix, n_components: int, count: int, first: int = 0
 ) -> list[Partition]:
-    """The blocks of a working matrix in `count` runs, or one for each block if those are fewer.
+    """The chunks of a working matrix in `count` runs, or one for each chunk if those are fewer.
 
     The matrix holds the columns `first` and on of all.
     Pages that are not in the cache, since it is too small, are asked for ahead of each move.
     """
-    blocks, p = working.blocks, n_components
-    count = min(count, len(blocks))
-    bounds = np.linspace(0, len(blocks), count + 1).astype(int).tolist()
+    chunks, p = working.chunks, n_components
+    count = min(count, len(chunks))
+    bounds = np.linspace(0, len(chunks), count + 1).astype(int).tolist()
     partitions = []
     for a, b in pairwise(bounds):
         prefetch = None
@@ -357,5 +357,5 @@ def make_partitions(
             )
         start, stop = a * working.width, min(b * working.width, working.n_samples)
         tops = working.tops[a:b] if working.tops else None
-        partitions.append(Partition(blocks[a:b], first + start, first + stop, p, tops, prefetch))
+        partitions.append(Partition(chunks[a:b], first + start, first + stop, p, tops, prefetch))
     return partitions

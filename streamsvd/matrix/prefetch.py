@@ -16,15 +16,15 @@ class PagePrefetch:
     Parameters
     ----------
     maps : sequence of mmap
-        One for each block.
+        One for each chunk.
     width, n_features : int
-        Columns and rows of a block.
+        Columns and rows of a chunk.
     n_skipped : int
         How many of the first rows are held elsewhere.
     itemsize : int
         Bytes of a number.
     most_mapped : int, optional
-        Bytes beyond which what was asked for before is let go of.
+        Bytes beyond which what was asked for before is unmapped.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class PagePrefetch:
         self._rows = range(n_skipped, n_features)
 
     def row(self, i: int) -> None:
-        """Row `i` of all blocks."""
+        """Row `i` of all chunks."""
         self._count(len(self._maps) * self._row_bytes)
         first = i * self._row_bytes
         start = first - first % PAGE
@@ -49,7 +49,7 @@ class PagePrefetch:
             mapped.madvise(mmap.MADV_WILLNEED, start, first + self._row_bytes - start)
 
     def column(self, b: int, k: int) -> None:
-        """Column `k` of block `b`."""
+        """Column `k` of chunk `b`."""
         self._count(len(self._rows) * PAGE)
         mapped, offset = self._maps[b], k * self._itemsize
         for i in self._rows:
@@ -57,7 +57,7 @@ class PagePrefetch:
             mapped.madvise(mmap.MADV_WILLNEED, byte - byte % PAGE, PAGE)
 
     def rows(self, b: int, rows: Array) -> None:
-        """The given rows of block `b`."""
+        """The given rows of chunk `b`."""
         rows = rows[rows >= self._rows.start]
         self._count(len(rows) * self._row_bytes)
         for i in rows.tolist():
@@ -66,7 +66,7 @@ class PagePrefetch:
             self._maps[b].madvise(mmap.MADV_WILLNEED, start, first + self._row_bytes - start)
 
     def _count(self, n_bytes: int) -> None:
-        """Let go of what was mapped before where `n_bytes` more would be too many."""
+        """Unmap what was mapped before where `n_bytes` more would be too many."""
         if self._most_mapped is None:
             return
         if self._mapped + n_bytes > self._most_mapped:

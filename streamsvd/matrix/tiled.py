@@ -1,10 +1,10 @@
-"""Block steps on columns that are held in blocks of any width: products on a fixed grid of tiles.
+"""Block steps on columns that are held in chunks of any width: products on a fixed grid of tiles.
 
 The last bits of a BLAS product depend on the shape of the call: with OpenBLAS, a column alone
 differs from the same column among others. So rows are multiplied a tile at a time:
 `sizes.TILE_WIDTH` columns, counted from column 0 of the whole matrix, copied into an array of one
 shape, whatever stands in the place of columns that are not held here. The result has the same bits
-however the columns are cut into blocks and partitions, with one BLAS thread a call; threads are for
+however the columns are cut into chunks and partitions, with one BLAS thread a call; threads are for
 partitions.
 
 `streamsvd.kernels` has the symbols, and the rules that kernels keep.
@@ -31,22 +31,22 @@ def top_columns(scores: Array, count: int) -> Array:
 
 
 class TiledColumns:
-    """Columns ``start..stop-1`` of a matrix, in blocks of one width, by the tiles of the grid.
+    """Columns ``start..stop-1`` of a matrix, in chunks of one width, by the tiles of the grid.
 
     Parameters
     ----------
-    tops, blocks : lists of (p, c) and (n, c) arrays
+    tops, chunks : lists of (p, c) and (n, c) arrays
         As of `streamsvd.partition.Partition`.
     start, stop : int
         The columns held.
     """
 
     def __init__(
-        self, tops: Sequence[Array], blocks: Sequence[Array], start: int, stop: int
+        self, tops: Sequence[Array], chunks: Sequence[Array], start: int, stop: int
     ) -> None:
-        self.tops, self.blocks, self.start, self.stop = tops, blocks, start, stop
-        self.width = blocks[0].shape[1]
-        self.dtype = blocks[0].dtype
+        self.tops, self.chunks, self.start, self.stop = tops, chunks, start, stop
+        self.width = chunks[0].shape[1]
+        self.dtype = chunks[0].dtype
         self._work = np.zeros((2, 0, WIDTH), dtype=self.dtype)
 
     def tiles(self) -> Iterator[tuple[int, int, int]]:
@@ -64,12 +64,12 @@ class TiledColumns:
     def read(self, rows: Array, lo: int, hi: int, out: Array, at: int) -> None:
         """Columns lo..hi-1 of `rows` to ``out[:, at:]``."""
         for b, here, stop, k in self._pieces(lo, hi, at):
-            read_rows(self.tops[b], self.blocks[b], rows, here, stop, out, k)
+            read_rows(self.tops[b], self.chunks[b], rows, here, stop, out, k)
 
     def write(self, rows: Array, lo: int, hi: int, values: Array, at: int) -> None:
-        """The way back of `read`."""
+        """Undoes `read`."""
         for b, here, stop, k in self._pieces(lo, hi, at):
-            write_rows(self.tops[b], self.blocks[b], rows, here, stop, values, k)
+            write_rows(self.tops[b], self.chunks[b], rows, here, stop, values, k)
 
     def _pieces(self, lo: int, hi: int, at: int) -> Iterator[tuple[int, int, int, int]]:
         """Block, its columns from and to, place in the tile."""
@@ -80,21 +80,21 @@ class TiledColumns:
 
     def take(self, indices: Array) -> Array:
         """A copy of the columns `indices`, ascending, which are held here; (n, len(indices))."""
-        out = np.empty((self.blocks[0].shape[0], len(indices)), dtype=self.dtype)
-        for b, here, places in self._in_blocks(indices):
-            read_columns(self.tops[b], self.blocks[b], places, out[:, here])
+        out = np.empty((self.chunks[0].shape[0], len(indices)), dtype=self.dtype)
+        for b, here, places in self._in_chunks(indices):
+            read_columns(self.tops[b], self.chunks[b], places, out[:, here])
         return out
 
     def put(self, indices: Array, columns: Array) -> None:
-        """The way back of `take`."""
-        for b, here, places in self._in_blocks(indices):
-            write_columns(self.tops[b], self.blocks[b], places, columns[:, here])
+        """Undoes `take`."""
+        for b, here, places in self._in_chunks(indices):
+            write_columns(self.tops[b], self.chunks[b], places, columns[:, here])
 
-    def _in_blocks(self, indices: Array) -> Iterator[tuple[int, slice, Array]]:
+    def _in_chunks(self, indices: Array) -> Iterator[tuple[int, slice, Array]]:
         """Block, which of `indices`, ascending, it holds, and where."""
-        blocks, places = np.divmod(indices - self.start, self.width)
-        for b in np.unique(blocks).tolist():
-            here = slice(*np.searchsorted(blocks, [b, b + 1]).tolist())
+        chunks, places = np.divmod(indices - self.start, self.width)
+        for b in np.unique(chunks).tolist():
+            here = slice(*np.searchsorted(chunks, [b, b + 1]).tolist())
             yield b, here, places[here]
 
 

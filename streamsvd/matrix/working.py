@@ -1,7 +1,7 @@
-"""The working matrix: blocks of columns that are rewritten in place, in memory or mapped files.
+"""The working matrix: chunks of columns that are rewritten in place, in memory or mapped files.
 
 On disk it is a Zarr array without compression, so that each chunk file is the raw bytes of one
-block: a map of the file rewrites two rows for the price of two rows, while any Zarr library can
+chunk: a map of the file rewrites two rows for the price of two rows, while any Zarr library can
 read the array.
 """
 
@@ -24,26 +24,26 @@ from streamsvd.system import drop_pages
 
 
 class WorkingMatrix:
-    """Blocks of columns of an n x N matrix, all of one width.
+    """Chunks of columns of an n x N matrix, all of one width.
 
-    Iterating gives ``(start, stop, block)``; columns of a block beyond ``stop - start`` are
+    Iterating gives ``(start, stop, chunk)``; columns of a chunk beyond ``stop - start`` are
     padding, without meaning.
 
     Parameters
     ----------
-    blocks : list of (n, c) C-contiguous arrays
+    chunks : list of (n, c) C-contiguous arrays
     n_samples : int
         `N`.
     paths, maps : lists of Path and of mmap
-        What backs the blocks on disk, empty in memory.
+        What backs the chunks on disk, empty in memory.
 
     Attributes
     ----------
     tops : list of (n_rows, c) arrays, or None
-        The first rows of each block while they are held in memory.
+        The first rows of each chunk while they are held in memory.
     crowds_cache : bool
-        Whether the blocks on disk are more than the page cache can hold. Then passes over whole
-        blocks leave nothing of them in the cache: moves read the pages that they need.
+        Whether the chunks on disk are more than the page cache can hold. Then passes over whole
+        chunks leave nothing of them in the cache: moves read the pages that they need.
     most_mapped : int or None
         Bytes of pages that may be mapped, where they count as memory of the process, as in workers
         of Dask.
@@ -51,22 +51,22 @@ class WorkingMatrix:
 
     def __init__(
         self,
-        blocks: list[Array],
+        chunks: list[Array],
         n_samples: int,
         paths: Sequence[Path] = (),
         maps: Sequence[mmap.mmap] = (),
     ) -> None:
-        self.blocks, self.paths, self.maps = blocks, paths, maps
-        self.n_features, self.width = blocks[0].shape
+        self.chunks, self.paths, self.maps = chunks, paths, maps
+        self.n_features, self.width = chunks[0].shape
         self.n_samples = n_samples
-        self.dtype: np.dtype[Any] = blocks[0].dtype
+        self.dtype: np.dtype[Any] = chunks[0].dtype
         self.tops: list[Array] | None = None
         self.crowds_cache = False
         self.most_mapped: int | None = None
 
     @classmethod
     def in_memory(cls, n_features: int, n_samples: int, dtype: np.dtype[Any]) -> "WorkingMatrix":
-        """One block in memory, not yet filled."""
+        """One chunk in memory, not yet filled."""
         return cls([np.empty((n_features, n_samples), dtype=dtype)], n_samples)
 
     @classmethod
@@ -76,13 +76,13 @@ class WorkingMatrix:
         """The chunk files `paths`, mapped for reading and writing."""
         n_bytes = n_features * width * dtype.itemsize
         maps: list[mmap.mmap] = []
-        blocks: list[Array] = []
+        chunks: list[Array] = []
         for path in paths:
             try:
                 with open(path, "r+b") as file:
                     mapped = mmap.mmap(file.fileno(), n_bytes)
             except (OSError, ValueError) as error:
-                blocks.clear()
+                chunks.clear()
                 for opened in maps:
                     opened.close()  # the files may have to be removed
                 raise ResourceError(
@@ -97,16 +97,16 @@ class WorkingMatrix:
             if hasattr(mmap, "MADV_RANDOM"):
                 mapped.madvise(mmap.MADV_RANDOM)
             maps.append(mapped)
-            blocks.append(np.frombuffer(mapped, dtype=dtype).reshape(n_features, width))
-        return cls(blocks, n_samples, paths, maps)
+            chunks.append(np.frombuffer(mapped, dtype=dtype).reshape(n_features, width))
+        return cls(chunks, n_samples, paths, maps)
 
     def __iter__(self) -> Iterator[tuple[int, int, Array]]:
-        for b, block in enumerate(self.blocks):
+        for b, chunk in enumerate(self.chunks):
             start = b * self.width
-            yield start, min(start + self.width, self.n_samples), block
+            yield start, min(start + self.width, self.n_samples), chunk
 
     def sweep(self) -> Iterator[tuple[int, int, Array]]:
-        """Like iterating, for work on whole blocks: they are read ahead."""
+        """Like iterating, for work on whole chunks: they are read ahead."""
         for b, part in enumerate(self):
             if self.maps and hasattr(mmap, "MADV_SEQUENTIAL"):
                 self.maps[b].madvise(mmap.MADV_SEQUENTIAL)
@@ -152,7 +152,7 @@ class WorkingMatrix:
 
     def _write_in(self, b: int, k: int, part: Array) -> None:
         if not self.paths:
-            self.blocks[b][:, k : k + part.shape[1]] = part
+            self.chunks[b][:, k : k + part.shape[1]] = part
             return
         try:
             with open(self.paths[b], "r+b", buffering=0) as file:
@@ -180,8 +180,8 @@ class WorkingMatrix:
         """A copy of the first rows, columns below `stop`, (n_rows, stop)."""
         return np.concatenate(
             [
-                block[:n_rows, : max(0, stop - start)]
-                for start, _, block in self
+                chunk[:n_rows, : max(0, stop - start)]
+                for start, _, chunk in self
                 if start < stop or start == 0
             ],
             axis=1,
@@ -192,47 +192,47 @@ class WorkingMatrix:
         size = max(0, min(self.n_features - first, self.n_samples))
         k = np.arange(size)
         out = np.empty(size, dtype=self.dtype)
-        for start, stop, block in self:
+        for start, stop, chunk in self:
             here = k[start : min(stop, size)]
-            out[here] = block[first + here, here - start]
+            out[here] = chunk[first + here, here - start]
         return out
 
     def gather(self, columns: Array) -> Array:
         """A copy of the given columns (ascending), (n, len(columns))."""
         out = np.empty((self.n_features, len(columns)), dtype=self.dtype)
-        for start, here, block in self._holding(columns):
-            out[:, here] = block[:, columns[here] - start]
+        for start, here, chunk in self._holding(columns):
+            out[:, here] = chunk[:, columns[here] - start]
         return out
 
     def scatter(self, columns: Array, values: Array) -> None:
         """Write the given columns (ascending) from `values` (n, len(columns))."""
-        for start, here, block in self._holding(columns):
-            block[:, columns[here] - start] = values[:, here]
+        for start, here, chunk in self._holding(columns):
+            chunk[:, columns[here] - start] = values[:, here]
 
     def _holding(self, columns: Array) -> Iterator[tuple[int, slice, Array]]:
-        for start, stop, block in self:
+        for start, stop, chunk in self:
             a, b = np.searchsorted(columns, [start, stop])
             if a < b:
-                yield start, slice(a, b), block
+                yield start, slice(a, b), chunk
 
     def swap_rows(self, order: Array) -> None:
         """Reorder the rows: row r becomes what row ``order[r]`` was. Touches those that move."""
         moved = np.flatnonzero(order != np.arange(len(order)))
-        for block in self.blocks:
-            block[moved] = block[order[moved]]
+        for chunk in self.chunks:
+            chunk[moved] = chunk[order[moved]]
 
     def hold_rows(self, n_rows: int) -> None:
         """Keep the first rows in memory from now on, in `tops`."""
-        self.tops = [block[:n_rows].copy() for block in self.blocks]
+        self.tops = [chunk[:n_rows].copy() for chunk in self.chunks]
 
     def release_rows(self) -> None:
-        """Write the rows that are held in memory back to their blocks."""
-        for block, top in zip(self.blocks, self.tops or [], strict=False):
-            block[: len(top)] = top
+        """Write the rows that are held in memory back to their chunks."""
+        for chunk, top in zip(self.chunks, self.tops or [], strict=False):
+            chunk[: len(top)] = top
         self.tops = None
 
     def flush(self) -> None:
-        """Wait until all blocks are on the disk."""
+        """Wait until all chunks are on the disk."""
         for mapped in self.maps:
             mapped.flush()
 

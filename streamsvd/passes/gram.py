@@ -1,11 +1,11 @@
 """The one-pass reduction: ``X X^T`` from a single read of the source.
 
-Where n x n numbers fit in memory, Algorithm 1 runs on ``A = X X^T`` instead of `X`: blocks are
+Where n x n numbers fit in memory, Algorithm 1 runs on ``A = X X^T`` instead of `X`: 2x2 blocks are
 symmetric positive semidefinite, so ``G = H``, and the trace of the first p diagonal entries is the
 explained variance itself.
 
-The sum has one order whatever reads the samples: blocks of samples are added up to leaves, and the
-leaves in a tree. Sizes of blocks and leaves depend on `n` alone, so the bits are the same for any
+The sum has one order whatever reads the samples: batches of samples are added up to leaves, and the
+leaves in a tree. Sizes of batches and leaves depend on `n` alone, so the bits are the same for any
 chunking, any number of threads, and any split of the leaves over workers.
 """
 
@@ -24,10 +24,10 @@ from streamsvd.options import working_dtype
 from streamsvd.passes.preprocessing import Preprocessing, refuse_constant
 from streamsvd.passes.strips import LARGEST, StripReader
 from streamsvd.passes.sum_tree import SumTree
-from streamsvd.sizes import block_samples, leaf_samples
+from streamsvd.sizes import batch_samples, leaf_samples
 
 
-def tile_rows(n_features: int) -> int:
+def panel_rows(n_features: int) -> int:
     """Rows and columns of the Gram matrix that one task computes: some tasks for each thread."""
     return min(512, max(128, -(-n_features // 4)))
 
@@ -36,7 +36,7 @@ def gram_matrix(
     source: Source,
     center: str | None,
     normalize: str | None,
-    step: int | None = None,
+    width: int | None = None,
     n_threads: int = 1,
     on_samples: Callable[[int], None] = lambda n: None,
 ) -> tuple[Array, Preprocessing]:
@@ -56,22 +56,22 @@ def gram_matrix(
     Notes
     -----
     Cost: one read of the source and ``n^2 N`` operations. Memory: ``8 n^2`` bytes twice (once more
-    for each level of the tree, see `sizes.gram_sums`), two blocks and two strips of samples.
+    for each level of the tree, see `sizes.gram_sums`), two batches and two strips of samples.
     """
     if isinstance(source, SummedSamples):
         return source.gram(center, normalize)
     with GramSum(source.n_features, center, normalize, n_threads) as total:
-        total.extend(strips(source, step), on_samples)
+        total.extend(strips(source, width), on_samples)
         return total.result(source.name)
 
 
 def strips(
-    source: Source, step: int | None = None, start: int = 0, stop: int | None = None
+    source: Source, width: int | None = None, start: int = 0, stop: int | None = None
 ) -> Iterable[Array]:
     """The samples ``start..stop-1``, checked, in the narrowest type that holds them exactly."""
     # scores square what are squares already
     reader = StripReader(
-        source, working_dtype(source.dtype), step, LARGEST**0.5, start=start, stop=stop
+        source, working_dtype(source.dtype), width, LARGEST**0.5, start=start, stop=stop
     )
     return (strip for _, strip in reader)
 
@@ -116,14 +116,14 @@ class GramSum:
         self._changes_samples = "samples" in (center, normalize)
         self.shift = shift
         self.n_samples = 0
-        self._block = np.ones((n + 1, block_samples(n)))  # a row of ones: sums come as products
+        self._batch = np.ones((n + 1, batch_samples(n)))  # a row of ones: sums come as products
         self._filled = 0
         self._leaf: Array | None = None
         self._leaf_samples = 0
         self._tree = SumTree()
-        rows = tile_rows(n)
+        rows = panel_rows(n)
         self._panels = [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
-        self._tiles = list(lower_tiles(self._panels))
+        self._pairs = list(panel_pairs(self._panels))
         self._n_threads = n_threads
         self._start_threads()
 
@@ -134,16 +134,16 @@ class GramSum:
         self._products: list[Future[None]] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied and pickled: not the threads, nor the empty parts of blocks."""
+        """What is copied and pickled: not the threads, nor the empty parts of batches."""
         left_out = ("_blas", "_threads", "_spare", "_products")
         state = {k: v for k, v in vars(self).items() if k not in left_out}
-        return state | {"_block": self._block[:, : self._filled]}
+        return state | {"_batch": self._batch[:, : self._filled]}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        filled = state.pop("_block")
+        filled = state.pop("_batch")
         vars(self).update(state)
-        self._block = np.ones((len(filled), block_samples(len(filled) - 1)))
-        self._block[:, : self._filled] = filled
+        self._batch = np.ones((len(filled), batch_samples(len(filled) - 1)))
+        self._batch[:, : self._filled] = filled
         self._start_threads()
 
     def __enter__(self) -> "GramSum":
@@ -157,7 +157,7 @@ class GramSum:
     ) -> None:
         """Add samples that come in pieces, (n, c) each; `on_samples` is told each `c`.
 
-        One block is multiplied while the next is filled.
+        One batch is multiplied while the next is filled.
         """
         with self._blas.limit(limits=1, user_api="blas"):
             try:
@@ -172,22 +172,22 @@ class GramSum:
         if self.shift is None and not (self._changes_samples and self._of_features):
             self.shift = samples[:, 0].astype(np.float64) if self._of_features else np.zeros(n)
         while done < samples.shape[1]:
-            count = min(self._block.shape[1] - self._filled, samples.shape[1] - done)
-            block = self._block[:n, self._filled : self._filled + count]
-            self._fill(samples[:, done : done + count], block)
+            count = min(self._batch.shape[1] - self._filled, samples.shape[1] - done)
+            batch = self._batch[:n, self._filled : self._filled + count]
+            self._fill(samples[:, done : done + count], batch)
             done, self._filled = done + count, self._filled + count
-            if self._filled == self._block.shape[1]:
+            if self._filled == self._batch.shape[1]:
                 self._multiply()
         self.n_samples += samples.shape[1]
 
-    def _fill(self, samples: Array, block: Array) -> None:
-        """Write samples to a part of the block, less the shift if nothing is to be done before."""
+    def _fill(self, samples: Array, batch: Array) -> None:
+        """Write samples to a part of the batch, less the shift if nothing is to be done before."""
         shift = self.shift
         if shift is None or self._changes_samples:
             shift = np.zeros(len(samples))
 
         def fill(panel: slice) -> None:
-            subtract_shift(samples[panel], shift[panel], block[panel])
+            subtract_shift(samples[panel], shift[panel], batch[panel])
 
         list(self._threads.map(fill, self._panels))
 
@@ -206,34 +206,34 @@ class GramSum:
     def result(self, name: str = "the data") -> tuple[Array, Preprocessing]:
         """``X X^T`` of the centred and scaled samples, and what was learned from them."""
         node, shift = self.node(), self.shift
-        assert shift is not None  # noqa: S101  (there is a block)
+        assert shift is not None  # noqa: S101  (there is a batch)
         return finish(node, self.preprocessing, shift, self.n_samples, name)
 
     def _multiply(self) -> None:
-        """Begin to add the block ``B``, as far as it is filled, to the leaf; go on with another."""
-        n, block = len(self._block) - 1, self._block
-        if self._filled < block.shape[1]:
-            block = np.ascontiguousarray(block[:, : self._filled])
+        """Begin to add the batch ``B``, as far as it is filled, to the leaf; go on with another."""
+        n, batch = len(self._batch) - 1, self._batch
+        if self._filled < batch.shape[1]:
+            batch = np.ascontiguousarray(batch[:, : self._filled])
         if self._changes_samples:
-            self._of_samples.apply(block[:n])
+            self._of_samples.apply(batch[:n])
             if self._of_features:
                 if self.shift is None:
-                    self.shift = block[:n, 0].copy()
-                block[:n] -= self.shift[:, None]
+                    self.shift = batch[:n, 0].copy()
+                batch[:n] -= self.shift[:, None]
         self._wait()
         if self._leaf is None:
             self._leaf = np.zeros((n + 1, n))
         leaf = self._leaf
 
         def multiply(rows: slice, columns: slice) -> None:
-            leaf[rows, columns] += block[rows] @ block[columns].T
+            leaf[rows, columns] += batch[rows] @ batch[columns].T
 
-        self._products = [self._threads.submit(multiply, *tile) for tile in self._tiles]
+        self._products = [self._threads.submit(multiply, *pair) for pair in self._pairs]
         self._leaf_samples += self._filled
-        if block is self._block:
+        if batch is self._batch:
             spare = self._spare
-            self._spare = block
-            self._block = np.ones_like(block) if spare is None else spare
+            self._spare = batch
+            self._batch = np.ones_like(batch) if spare is None else spare
         self._filled = 0
 
     def _wait(self) -> None:
@@ -241,7 +241,7 @@ class GramSum:
         for product in self._products:
             product.result()
         self._products = []
-        if self._leaf_samples == leaf_samples(len(self._block) - 1):
+        if self._leaf_samples == leaf_samples(len(self._batch) - 1):
             self._close_leaf()
 
     def _close_leaf(self) -> None:
@@ -250,10 +250,10 @@ class GramSum:
         self._leaf, self._leaf_samples = None, 0
 
 
-def lower_tiles(panels: list[slice]) -> Iterator[tuple[slice, slice]]:
-    """Rows and columns of the tiles of the lower triangle and of the row below it, largest first.
+def panel_pairs(panels: list[slice]) -> Iterator[tuple[slice, slice]]:
+    """Rows and columns of the pairs of the lower triangle and of the row below it, largest first.
 
-    A diagonal tile is the product of a matrix with its own transpose, for which BLAS needs half of
+    A diagonal pair is the product of a matrix with its own transpose, for which BLAS needs half of
     the operations.
     """
     last = panels[-1]

@@ -1,5 +1,7 @@
 """Ingest: one pass over the source into the working matrix, checking, centring and scaling."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from streamsvd.arrays import Array
@@ -10,17 +12,41 @@ from streamsvd.passes.preprocessing import Preprocessing, learn
 from streamsvd.passes.strips import OnSamples, StripReader
 
 
+@dataclass(frozen=True)
+class Ingested:
+    """What is known of a source once it was read.
+
+    Attributes
+    ----------
+    preprocessing : Preprocessing
+        With the fitted mean and scale.
+    energies : (n,) array
+        Sum of squares of each feature, centred and scaled.
+    initial : (p,) array
+        The first `p` diagonal entries of the working matrix.
+    """
+
+    preprocessing: Preprocessing
+    energies: Array
+    initial: Array
+
+    @property
+    def total(self) -> float:
+        """Sum of squares of all."""
+        return float(self.energies.sum())
+
+
 def ingest(
     source: Source,
     working: WorkingMatrix,
     center: str | None,
     normalize: str | None,
-    step: int | None = None,
+    width: int | None = None,
     on_samples: OnSamples = lambda n: None,
 ) -> tuple[Preprocessing, Array]:
     """Fill the working matrix from the source.
 
-    Each sample is read once, `step` at a time. What needs statistics of the features is
+    Each sample is read once, `width` at a time. What needs statistics of the features is
     done in a second pass, over the working matrix.
 
     Returns
@@ -31,7 +57,7 @@ def ingest(
         Sum of squares of each row of the working matrix.
     """
     columns = Ingest(source, working, center, normalize)
-    leaves = columns.read(None, step, on_samples)
+    leaves = columns.read(None, width, on_samples)
     preprocessing = learn(
         source.name, center, normalize, add_up(leaves), columns.shift, source.n_samples
     )
@@ -64,7 +90,7 @@ class Ingest:
         return strip[:, 0].astype(np.float64)
 
     def read(
-        self, shift: Array | None, step: int | None, on_samples: OnSamples = lambda n: None
+        self, shift: Array | None, width: int | None, on_samples: OnSamples = lambda n: None
     ) -> list[Array]:
         """Read the samples into the working matrix; the leaves of their moments.
 
@@ -76,7 +102,7 @@ class Ingest:
             shift = self.shift
         moments = Moments(source.n_features, source.n_samples, shift)
         stop = start + self._working.n_samples
-        reader = StripReader(source, self._working.dtype, step, start=start, stop=stop)
+        reader = StripReader(source, self._working.dtype, width, start=start, stop=stop)
         with self._working.write_behind() as write:
             for first, strip in reader:
                 self._before.apply(strip)
@@ -92,7 +118,7 @@ class Ingest:
         after = preprocessing.after()
         n = self._source.n_features
         moments = Moments(n, self._source.n_samples, np.zeros(n))
-        for first, stop, block in self._working.sweep():
-            after.apply(block)
-            moments.add(self._start + first, block, stop - first)
+        for first, stop, chunk in self._working.sweep():
+            after.apply(chunk)
+            moments.add(self._start + first, chunk, stop - first)
         return moments.leaves

@@ -85,6 +85,6 @@ def row_energies(working: WorkingMatrix, p: int) -> Array:
 def row_moments(working: WorkingMatrix, p: int, first: int, n_samples: int) -> list[Array]:
     """Leaves of the moments of the first `p` rows, of columns that are `first` and on of all."""
     moments = Moments(p, n_samples, np.zeros(p))
-    for start, stop, block in working:
-        moments.add(first + start, block[:p], stop - start)
+    for start, stop, chunk in working:
+        moments.add(first + start, chunk[:p], stop - start)
     return moments.leaves

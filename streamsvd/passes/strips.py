@@ -28,21 +28,21 @@ class StripReader:
         self,
         source: Source,
         dtype: np.dtype[Any],
-        step: int | None = None,
+        width: int | None = None,
         largest: float = LARGEST,
         start: int = 0,
         stop: int | None = None,
     ) -> None:
-        self.source, self.dtype, self.limit = source, dtype, largest
-        self.step = step or strip_width(source.n_features, source.n_samples, source.chunk)
+        self.source, self.dtype, self._most = source, dtype, largest
+        self.width = width or strip_width(source.n_features, source.n_samples, source.chunk)
         self._largest = 0.0
         self.start, self.stop = start, source.n_samples if stop is None else stop
 
     def __iter__(self) -> Iterator[tuple[int, Array]]:
-        step = self.step
+        width = self.width
         # whole chunks of the source, also where `start` is inside of one
-        cuts = range(self.start - self.start % step, self.stop, step)
-        bounds = [(max(a, self.start), min(a + step, self.stop)) for a in cuts]
+        cuts = range(self.start - self.start % width, self.stop, width)
+        bounds = [(max(a, self.start), min(a + width, self.stop)) for a in cuts]
         # The next strip is read, decoded and checked while the caller works on this one.
         with ThreadPoolExecutor(1, thread_name_prefix="streamsvd-read") as reader:
             coming = reader.submit(self._read, *bounds[0])
@@ -51,10 +51,10 @@ class StripReader:
                 if k + 1 < len(bounds):
                     coming = reader.submit(self._read, *bounds[k + 1])
                 yield start, strip
-        if 0 < self._largest < 1 / self.limit:
+        if 0 < self._largest < 1 / self._most:
             raise SourceError(
                 f"no value of {self.source.name} is larger than {self._largest:.3g}, below "
-                f"{1 / self.limit:.0e} where squares vanish; rescale the data"
+                f"{1 / self._most:.0e} where squares vanish; rescale the data"
             )
 
     def _read(self, start: int, stop: int) -> Array:
@@ -72,8 +72,8 @@ class StripReader:
                 f"sample {start + sample} (as {self.dtype.name}); replace or drop such values first"
             )
         self._largest = max(self._largest, high, -low)
-        if self._largest > self.limit:
+        if self._largest > self._most:
             raise SourceError(
                 f"{self.source.name} holds values as large as {self._largest:.3g}, beyond "
-                f"{self.limit:.0e} whose squares overflow; rescale the data"
+                f"{self._most:.0e} whose squares overflow; rescale the data"
             )

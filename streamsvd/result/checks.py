@@ -8,7 +8,7 @@ import numpy as np
 from streamsvd.algorithm.log_check import TOLERANCE
 from streamsvd.arrays import Array
 from streamsvd.errors import OptionError
-from streamsvd.options import AXES, DTYPES, Options
+from streamsvd.options import DTYPES, SIDES, Options
 
 STOPPED = ("n_transforms", "converged")
 
@@ -28,8 +28,8 @@ def attributes_fault(attributes: dict[str, Any]) -> str | None:
     if type(attributes["n_transforms"]) is not int or attributes["n_transforms"] < 0:
         return f"n_transforms is {attributes['n_transforms']!r}"
     for name, known in (
-        ("center", AXES),
-        ("normalize", AXES),
+        ("center", SIDES.values),
+        ("normalize", SIDES.values),
         ("sample_axis", (0, 1)),
         ("dtype", DTYPES),
         ("stopped", STOPPED),

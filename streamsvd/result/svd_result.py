@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from dask.utils import format_bytes
@@ -12,10 +12,9 @@ from dask.utils import format_bytes
 from streamsvd.arrays import Array
 from streamsvd.cluster.tasks import cluster_scores, cluster_sums
 from streamsvd.cluster.waiting import check_client
-from streamsvd.data.kinds import open_data
-from streamsvd.data.source import Source
+from streamsvd.data import Source, open_data
 from streamsvd.errors import OptionError, ResourceError
-from streamsvd.options import Ask, Options, parse_size
+from streamsvd.options import Ask, Options, Reading, parse_size
 from streamsvd.passes.gram import gram_matrix
 from streamsvd.passes.measure import Accuracy, accuracy_of, sum_up, write_scores
 from streamsvd.passes.strips import StripReader
@@ -52,9 +51,8 @@ class SVDResult(Solution):
         max_fill: float | None = None,
         max_nonzeros: int | None = None,
         max_nonzeros_per_component: int | None = None,
-        sample_axis: int | None = None,
-        missing_chunks: str = "error",
         progress: Progress = None,
+        **reading: Unpack[Reading],
     ) -> "SVDResult":
         """Raise the explained variance of the components within a budget of nonzeros.
 
@@ -72,7 +70,7 @@ class SVDResult(Solution):
             are now by default.
         max_nonzeros_per_component : int, optional
             The most that each of them may have.
-        sample_axis, missing_chunks, progress
+        progress, **reading
             As in `transform`.
 
         Notes
@@ -102,7 +100,7 @@ class SVDResult(Solution):
         if gram is None:
             if X is None:
                 raise OptionError("refine() needs the data of the fit: pass it as X")
-            source = self._open(X, sample_axis, missing_chunks)
+            source = self._open(X, reading)
             gram = self._gram_of(source, progress)
             bytes_read = None if bytes_read is None else bytes_read + source.bytes_read
         refined = refine_rows(gram, self._rows, budget, cap)
@@ -115,9 +113,8 @@ class SVDResult(Solution):
         self,
         X: Any = None,
         *,
-        sample_axis: int | None = None,
-        missing_chunks: str = "error",
         progress: Progress = None,
+        **reading: Unpack[Reading],
     ) -> Array:
         """Variance of the scores of each component beyond those of the components before it.
 
@@ -129,7 +126,7 @@ class SVDResult(Solution):
         ----------
         X : path, zarr.Array or array, optional
             The data of the fit, for one more pass; not needed right after ``reduction="gram"``.
-        sample_axis, missing_chunks, progress
+        progress, **reading
             As in `transform`.
 
         Returns
@@ -141,7 +138,7 @@ class SVDResult(Solution):
         if gram is None:
             if X is None:
                 raise OptionError("adjusted_variance() needs the data of the fit: pass it as X")
-            gram = self._gram_of(self._open(X, sample_axis, missing_chunks), progress)
+            gram = self._gram_of(self._open(X, reading), progress)
         products = self.components @ (self.components @ gram).T  # S S^T, of the scores S
         values, vectors = np.linalg.eigh(products)
         root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
@@ -176,10 +173,9 @@ class SVDResult(Solution):
         X: Any,
         out: str | os.PathLike[str] | None = None,
         *,
-        sample_axis: int | None = None,
-        missing_chunks: str = "error",
         client: Any = None,
         progress: Progress = None,
+        **reading: Unpack[Reading],
     ) -> Any:
         """Scores ``components @ X``, after the centring and scaling of the fit, chunk by chunk.
 
@@ -190,20 +186,22 @@ class SVDResult(Solution):
         out : path, optional
             Write a new Zarr array here, chunked like the strips that are read, and return it; it
             is there when it is complete.
-        sample_axis : {0, 1}, optional
-            Axis of the samples in `X`; that of the fit by default.
         client : distributed.Client, optional
             Work on a Dask cluster, whose workers read `X` and write `out`: they must see both. Each
             chunk of `out` has one writer.
-        missing_chunks, progress
+        progress
             As in `sparse_svd`.
+        **reading
+            How `X` is read, by the options of `sparse_svd`: `sample_axis`, `sample_dim`, `layer`,
+            `missing_chunks`, `storage_options`. What is left out is as it was in the fit, but for
+            the two last.
 
         Returns
         -------
         (p, N) array, or (N, p) when samples are rows
             Float64. Each sample's scores depend on that sample alone, bit for bit.
         """
-        source = self._open(X, sample_axis, missing_chunks)
+        source = self._open(X, reading)
         shape = (self.n_components, source.n_samples)
         reader = StripReader(source, self.dtype)
         fitted = (self.components, self.preprocessing)
@@ -214,7 +212,7 @@ class SVDResult(Solution):
             with progress_bar(progress, "transform", source.n_samples) as advance:
                 write_scores(*fitted, reader, scores, advance)
             return scores
-        chunks = (shape[0], reader.step)
+        chunks = (shape[0], reader.width)
         if source.sample_axis == 0:
             shape, chunks = shape[::-1], chunks[::-1]
         with (
@@ -231,11 +229,10 @@ class SVDResult(Solution):
         self,
         X: Any,
         *,
-        sample_axis: int | None = None,
-        missing_chunks: str = "error",
         gram_limit: int | str = "2GiB",
         client: Any = None,
         progress: Progress = None,
+        **reading: Unpack[Reading],
     ) -> Accuracy:
         """Measure the components against data in one pass, see `Accuracy`.
 
@@ -248,14 +245,14 @@ class SVDResult(Solution):
             would be larger.
         client : distributed.Client, optional
             Work on a Dask cluster, whose workers read `X`; the same to rounding.
-        sample_axis, missing_chunks, progress
+        progress, **reading
             As in `transform`.
 
         Notes
         -----
         Cost: a read of the data, and ``n^2 N`` operations for the singular values.
         """
-        source = self._open(X, sample_axis, missing_chunks)
+        source = self._open(X, reading)
         with_gram = 8 * self.n_features**2 <= parse_size("gram_limit", gram_limit)
         right = None
         if not self.is_reduced and self.refined is None and source.n_samples == self.n_samples:
@@ -277,9 +274,8 @@ class SVDResult(Solution):
         feature_names: Sequence[Any] | None = None,
         labels: Any = None,
         pair: tuple[int, int] = (0, 1),
-        sample_axis: int | None = None,
-        missing_chunks: str = "error",
         progress: Progress = None,
+        **reading: Unpack[Reading],
     ) -> Any:
         """Draw the result, with matplotlib (``pip install "streamsvd[plot]"``).
 
@@ -302,7 +298,7 @@ class SVDResult(Solution):
             Colours of the scores: classes, or floats on a scale.
         pair : (int, int)
             Components of the scores, counted from 0.
-        sample_axis, missing_chunks, progress
+        progress, **reading
             As in `transform`.
 
         Returns
@@ -322,7 +318,7 @@ class SVDResult(Solution):
         if kind == "components":
             names = self.feature_names if feature_names is None else feature_names
             return plot.draw_heat_map(self, names)
-        source = None if X is None else self._open(X, sample_axis, missing_chunks)
+        source = None if X is None else self._open(X, reading)
         if kind == "scores":
             if source is None:
                 raise OptionError("scores are of samples: pass X=..., some with these features")
@@ -350,14 +346,15 @@ class SVDResult(Solution):
                 advance(strip.shape[1])
         return np.hstack(parts)
 
-    def _open(self, X: Any, sample_axis: int | None, missing_chunks: str) -> Source:
+    def _open(self, X: Any, reading: Reading) -> Source:
         if isinstance(X, Source):
             return X
-        source = open_data(
-            X,
-            Ask(sample_axis, missing_chunks=missing_chunks),
-            Ask(self.sample_axis, self.settings.get("sample_dim"), self.settings.get("layer")),
-        )
+        unknown = reading.keys() - set(Ask._fields)
+        if unknown:
+            raise TypeError(f"unexpected keyword argument(s): {', '.join(sorted(unknown))}")
+        settings = self.settings
+        fitted = Ask(self.sample_axis, settings.get("sample_dim"), settings.get("layer"))
+        source = open_data(X, Ask(**reading), fitted)
         self.check_features(source)
         return source
 
@@ -378,13 +375,15 @@ class SVDResult(Solution):
 
     # ----------------------------------------------------------------- for other libraries
 
-    def to_xarray(self, X: Any = None) -> Any:
+    def to_xarray(self, X: Any = None, **reading: Unpack[Reading]) -> Any:
         """Components and variances as an `xarray.Dataset`, with the coordinates of the features.
 
         Parameters
         ----------
         X : DataArray or other data, optional
             Adds the `scores` of these samples, with their coordinates: one pass.
+        **reading
+            As in `transform`.
 
         Returns
         -------
@@ -393,7 +392,7 @@ class SVDResult(Solution):
             `explained_variance`, `explained_variance_ratio` and `singular_values` (component,);
             dense. Features of several dimensions, such as pixels, have their shape again.
         """
-        source = None if X is None else self._open(X, None, "error")
+        source = None if X is None else self._open(X, reading)
         return to_xarray(self, source)
 
     def to_anndata(self, adata: Any, *, key: str = "sparse_pca") -> Any:

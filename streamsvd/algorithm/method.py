@@ -1,0 +1,116 @@
+"""How transforms are made, by pairs or by block steps: one of two ways to fill a log.
+
+The only place that asks which of the two it is.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from streamsvd.algorithm.algorithm_1 import algorithm_1, random_pairs
+from streamsvd.algorithm.block_log import BlockLog
+from streamsvd.algorithm.block_steps import (
+    BlockCoordinator,
+    block_algorithm,
+    make_block_coordinator,
+    random_blocks,
+)
+from streamsvd.algorithm.coordinator import Coordinator, make_coordinator
+from streamsvd.algorithm.log import TransformLog
+from streamsvd.algorithm.seam import Executor, Leading
+from streamsvd.algorithm.supports import BlockSupports, Supports
+from streamsvd.arrays import Array
+from streamsvd.matrix.partition import Partition
+from streamsvd.options import Options
+from streamsvd.plan import Problem
+
+AfterStep = Callable[[int], bool]
+
+
+class Method(Protocol):
+    """What fills a log."""
+
+    log: Any
+
+    def take_up(self, leading: Leading, executor: Executor) -> None:
+        """Get ready to go on from where the working matrix, and the log, stand."""
+
+    def run(self, executor: Executor, threshold: float, after_step: AfterStep) -> str:
+        """Make transforms; see `algorithm_1`."""
+
+    @property
+    def lead(self) -> Array:
+        """(p, n) the leading columns, as they are now."""
+
+
+class Pairs:
+    """Algorithm 1: a pair of rows and columns a transform."""
+
+    def __init__(self, problem: Problem, options: Options) -> None:
+        self._problem, self._options = problem, options
+        self.log = TransformLog(problem.n_components, problem.n_features, problem.n_columns)
+        self._coordinator: Coordinator
+
+    def take_up(self, leading: Leading, executor: Executor) -> None:
+        """Build the coordinator and its scores."""
+        problem, supports = self._problem, None
+        p, n = problem.n_components, problem.n_features
+        if problem.counts_fill:
+            most = p * n if problem.budget is None else problem.budget
+            cap = self._options.max_nonzeros_per_component
+            supports = Supports(p, n, problem.fill_penalty, most, cap)
+            supports.replay(self.log)
+        self._coordinator = make_coordinator(
+            leading, p, problem.selection, supports, problem.is_reduced
+        )
+        self._coordinator.start_up(executor.broadcast(Partition.start_up))
+
+    def run(self, executor: Executor, threshold: float, after_step: AfterStep) -> str:
+        """Make transforms; see `algorithm_1`."""
+        problem, coordinator = self._problem, self._coordinator
+        picks: Iterator[tuple[int, int, float]] | None = None
+        if problem.selection == "random":
+            picks = random_pairs(coordinator, executor, problem.seed, len(self.log))
+        batch, m = self._options.batch_size, problem.n_transforms
+        return algorithm_1(coordinator, executor, self.log, m, threshold, batch, picks, after_step)
+
+    @property
+    def lead(self) -> Array:
+        """(p, n) the leading columns, as they are now."""
+        return self._coordinator.lead
+
+
+class Blocks:
+    """Its block form: 2p rows and columns a step."""
+
+    def __init__(self, problem: Problem, options: Options) -> None:
+        self._problem = problem
+        self.log = BlockLog(problem.n_components, problem.n_features, problem.n_columns)
+        self._coordinator: BlockCoordinator
+
+    def take_up(self, leading: Leading, executor: Executor) -> None:
+        """Build the coordinator."""
+        problem = self._problem
+        self._coordinator = make_block_coordinator(
+            leading, problem.n_components, problem.selection, problem.is_reduced
+        )
+
+    def run(self, executor: Executor, threshold: float, after_step: AfterStep) -> str:
+        """Make steps; see `block_algorithm`."""
+        problem, coordinator, log = self._problem, self._coordinator, self.log
+        picks = supports = None
+        if problem.selection == "random":
+            picks = random_blocks(coordinator, problem.seed, len(log))
+        if problem.budget is not None:
+            supports = BlockSupports(log.n_components, log.n_features, problem.budget)
+            supports.replay(log)
+        return block_algorithm(
+            coordinator, executor, log, problem.n_transforms, threshold, picks, after_step, supports
+        )
+
+    @property
+    def lead(self) -> Array:
+        """(p, n) the leading columns, as they are now."""
+        return self._coordinator.lead
+
+
+METHODS: dict[str, type[Pairs] | type[Blocks]] = {"coordinate": Pairs, "block": Blocks}

@@ -1,0 +1,178 @@
+"""The options of the commands: types, choices and defaults are those of `streamsvd.options`."""
+
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from typing import Any, TypeVar
+
+import click
+
+from streamsvd.options import Options
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFINED = {one.name: one for one in fields(Options)}
+
+
+def option(
+    flags: str, text: str, metavar: str | None = None, values: Any = None, **more: Any
+) -> Callable[[F], F]:
+    """An option; `flags` may end in the name that it has in Python."""
+    if values is not None:
+        more["type"] = click.Choice(values)
+    return click.option(*flags.split(), help=text, metavar=metavar, **more)
+
+
+def of_fit(
+    name: str, text: str, metavar: str | None = None, flag: str | None = None, **more: Any
+) -> Callable[[F], F]:
+    """An option of `Options` by its name there, as it is defined there unless `more` says else."""
+    one = DEFINED[name]
+    rule, found = one.metadata["rule"], dict[str, Any]()
+    values = [value for value in rule.values if value is not None]
+    if one.default is MISSING:
+        found["required"] = True
+    elif one.default is not None:
+        found["default"] = one.default
+    if rule.kind is bool:
+        found["is_flag"] = True
+    elif values:
+        found["values"] = values
+    elif rule.kind in (int, float):
+        found["type"] = rule.kind
+    flags = f"{flag or '--' + name.replace('_', '-')} {name}"
+    return option(flags, text, metavar, **(found | more))
+
+
+def sample_axis_option(text: str, default: str | None = None) -> Callable[[F], F]:
+    """``--sample-axis``, which gives an integer or None."""
+
+    def number(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+        return None if value is None else int(value)
+
+    return option("--sample-axis", text, values=["0", "1"], default=default, callback=number)
+
+
+COMPONENTS = of_fit("n_components", "How many; at most the shorter side.", "P", "--components")
+MAX_FILL = of_fit("max_fill", "Most nonzeros, as a share of all. [default: no limit]", "X")
+MAX_NONZEROS = of_fit("max_nonzeros", "Most nonzeros, as a count. [default: no limit]", "K")
+MAX_PER_COMPONENT = of_fit(
+    "max_nonzeros_per_component", "Most nonzeros of each component. [default: no limit]", "K"
+)
+ROWS_OR_COLUMNS = sample_axis_option(
+    "Axis of the samples: 0 for rows, 1 for columns. [default: 1; 0 for AnnData]"
+)
+OF_THE_FIT = sample_axis_option("Axis of the samples: 0 for rows. [default: that of the fit]")
+SAMPLE_DIM = of_fit(
+    "sample_dim", "Dimension of the samples, in arrays that xarray wrote. [default: none]", "NAME"
+)
+LAYER = of_fit("layer", "Layer of an AnnData. [default: X]", "NAME")
+MISSING_CHUNKS = of_fit(
+    "missing_chunks",
+    "Whether chunks that are not in the store are an error, or read as its fill value.",
+)
+SCHEDULER = option(
+    "--scheduler",
+    "Run on the Dask cluster of this scheduler, whose workers see SOURCE. [default: here]",
+    "ADDRESS",
+)
+QUIET = option(
+    "--quiet progress",
+    "No progress bar.",
+    is_flag=True,
+    callback=lambda _, __, value: False if value else None,
+)
+
+FIT = [
+    COMPONENTS,
+    of_fit(
+        "n_transforms",
+        "Transforms to make. More fit better and leave fewer zeros. [default: 10 P log2(features); "
+        "with --reduction gram and a budget of nonzeros, until that is spent; 10 log2(features) "
+        "with --algorithm block]",
+        "M",
+        "--transforms",
+    ),
+    of_fit(
+        "algorithm",
+        "A pair of rows and columns a transform, or a block of 2 P: fewer steps, fewer zeros.",
+    ),
+    of_fit(
+        "batch_size",
+        "Transforms to pick at a time, up to P: hides the latency of a cluster or a disk.",
+        "K",
+    ),
+    of_fit(
+        "selection",
+        "What the next transform is chosen by. [default: nuclear; with --reduction gram: gain]",
+    ),
+    of_fit(
+        "reduction",
+        "Read SOURCE once and work on its features x features Gram matrix, in memory. "
+        "[default: none]",
+    ),
+    of_fit("fill_penalty", "Divide scores by (1 + nonzeros added)^A.", "A"),
+    MAX_FILL,
+    MAX_NONZEROS,
+    MAX_PER_COMPONENT,
+    of_fit("pivot", "Start from the features of largest energy, not the first."),
+    of_fit("refine", "Refine the components at the end, with no more nonzeros."),
+    ROWS_OR_COLUMNS,
+    SAMPLE_DIM,
+    LAYER,
+    of_fit("center", "Subtract the mean of each feature, or of each sample. [default: neither]"),
+    of_fit(
+        "normalize",
+        "Scale each feature to variance 1, or each sample to norm 1. [default: neither]",
+    ),
+    of_fit("dtype", "Precision of the work. [default: by that of SOURCE]"),
+    MISSING_CHUNKS,
+    of_fit(
+        "workspace",
+        "New or empty folder for a working store as large as the data, and for what is needed to "
+        "go on with a run that was stopped. [default: a temporary one if memory does not suffice]",
+        "DIR",
+    ),
+    of_fit("resume", "Go on with the run in --workspace, if there is one."),
+    of_fit(
+        "overwrite_x",
+        "Work in SOURCE itself, which DESTROYS it. It must be an uncompressed local array.",
+    ),
+    of_fit(
+        "memory_limit",
+        'Memory that the fit may take, such as "2GiB". [default: half of what is free]',
+        "SIZE",
+    ),
+    of_fit(
+        "n_threads",
+        "Threads; the result does not depend on it. [default: 1]",
+        "K",
+        "--threads",
+    ),
+    of_fit("tol", "Stop when no score is above X times the norm of SOURCE.", "X"),
+    of_fit("random_state", "Seed of --selection random. [default: drawn, and recorded]", "SEED"),
+]
+
+PCA = [
+    COMPONENTS,
+    of_fit("max_fill", "Most nonzeros, as a share of all. [default: 0.05]", "X"),
+    MAX_NONZEROS,
+    MAX_PER_COMPONENT,
+    ROWS_OR_COLUMNS,
+    SAMPLE_DIM,
+    LAYER,
+    of_fit("normalize", "Scale each feature to variance 1. [default: no]", values=["features"]),
+    MISSING_CHUNKS,
+    of_fit("memory_limit", 'Such as "2GiB". [default: half of what is free]', "SIZE"),
+    of_fit("n_threads", "Threads. [default: all processors]", "K", "--threads"),
+]
+
+
+def options_of(*lists: list[Callable[[Any], Any]]) -> Callable[[F], F]:
+    """All options of some lists, in this order."""
+
+    def decorate(command: F) -> F:
+        for add in reversed([one for some in lists for one in some]):
+            command = add(command)
+        return command
+
+    return decorate

@@ -1,0 +1,86 @@
+"""AnnData as sources: objects of anndata, which is not imported, and groups of Zarr stores.
+
+Observations are the samples, unless ``sample_axis=1``.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from streamsvd.arrays import Array
+from streamsvd.data.labels import Axis, named
+from streamsvd.data.source import Source, Strips, dense, refuse_options
+from streamsvd.data.zarr_nodes import open_zarr
+from streamsvd.errors import OptionError, SourceError
+from streamsvd.options import Ask
+
+
+def open_anndata(
+    x: Any, ask: Ask, fitted: Ask, open_matrix: Callable[[Any, Ask], Source]
+) -> Source:
+    """An AnnData in memory, backed or lazy: `X` or a layer, which `open_matrix` opens."""
+    refuse_options("an AnnData", sample_dim=ask.sample_dim)
+    layer = fitted.layer if ask.layer is None else ask.layer
+    name = f"{'X' if layer is None else f'layer {layer!r}'} of the AnnData"
+    if layer is not None and layer not in x.layers:
+        found = ", ".join(map(repr, x.layers)) or "none"
+        raise OptionError(f"layer={layer!r} is not among the layers: {found}")
+
+    def values(part: Any) -> Any:
+        return part.X if layer is None else part.layers[layer]
+
+    axis = ask.sample_axis or 0
+    if x.is_view:  # its X would be a copy of the whole
+
+        def take(start: int, stop: int) -> Array:
+            return dense(values(x[:, start:stop] if axis else x[start:stop]))
+
+        first = _there(values(x[:1, :1]))
+        source: Source = Strips(take, first.dtype, x.shape, axis, name)
+    else:
+        source = open_matrix(_there(values(x)), Ask(axis))
+        source.name = name
+    both = (named("obs", x.obs_names.to_numpy()), named("var", x.var_names.to_numpy()))
+    source.features, source.samples = both[1 - axis], both[axis]
+    return source
+
+
+def _there(matrix: Any) -> Any:
+    if matrix is None:
+        raise SourceError("the AnnData has no X; name one of its layers with layer=")
+    return matrix
+
+
+def open_anndata_group(group: Any, ask: Ask, fitted: Ask, name: str) -> Source:
+    """An AnnData in a Zarr group. Names of the samples stay there: they may be many."""
+    refuse_options(name, sample_dim=ask.sample_dim)
+    layer = fitted.layer if ask.layer is None else ask.layer
+    key = "X" if layer is None else f"layers/{layer}"
+    if key not in group:
+        found = ", ".join(group["layers"]) if "layers" in group else ""
+        kind = SourceError if layer is None else OptionError
+        raise kind(f"{name} has no {key}; layer= can be one of: {found or 'none'}")
+    asked = Ask(ask.sample_axis or 0, missing_chunks=ask.missing_chunks)
+    source = open_zarr(group[key], asked, Ask(), f"{name}/{key}")
+    source.features = _stored_names(group, "obs" if source.sample_axis else "var")
+    if source.features is not None and len(source.features) != source.n_features:
+        raise SourceError(
+            f"{name} is not whole: {len(source.features)} names for {source.n_features} features"
+        )
+    return source
+
+
+def _stored_names(group: Any, dim: str) -> Axis | None:
+    """The index of a table of AnnData, None where it cannot be read as text."""
+    if dim not in group or "_index" not in group[dim].attrs:
+        return None
+    key = f"{dim}/{group[dim].attrs['_index']}"
+    if key not in group:
+        return None
+    node = group[key]
+    if "values" in (() if hasattr(node, "dtype") else node):
+        node = node["values"]
+    if getattr(node, "dtype", np.dtype(object)).kind not in "TUbiuf":  # never unpickle
+        return None
+    return named(dim, np.asarray(node[:]).astype(object))

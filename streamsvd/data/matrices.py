@@ -1,0 +1,63 @@
+"""Matrices of NumPy, SciPy, Dask and HDF5, read as they are; only NumPy is imported."""
+
+import os
+from typing import Any
+
+import numpy as np
+
+from streamsvd.data.source import (
+    ArraySource,
+    DaskSource,
+    Source,
+    asked_axis,
+    check_compressed,
+    check_matrix,
+)
+from streamsvd.errors import SourceError
+from streamsvd.options import Ask
+
+
+def open_array(x: Any, ask: Ask, fitted: Ask, name: str = "the array") -> Source:
+    """A NumPy array."""
+    axis = asked_axis(name, ask, fitted)
+    check_matrix(x.dtype, x.shape, name)
+    return ArraySource(x, axis, name)
+
+
+def open_npy(x: str | os.PathLike[str], ask: Ask, fitted: Ask) -> Source:
+    """A ``.npy`` file, mapped into memory."""
+    name = os.fspath(x)
+    try:
+        array = np.load(os.path.expanduser(name), mmap_mode="r")
+    except (ValueError, OSError, EOFError) as error:
+        raise SourceError(f"cannot read {name} as an array: {error}") from error
+    return open_array(array, ask, fitted, name)
+
+
+def open_dask(x: Any, ask: Ask, fitted: Ask) -> Source:
+    """A Dask array."""
+    name = "the Dask array"
+    axis = asked_axis(name, ask, fitted)
+    check_matrix(x.dtype, x.shape, name)
+    return DaskSource(x, axis, name)
+
+
+def open_sparse(x: Any, ask: Ask, fitted: Ask) -> Source:
+    """A CSR matrix with samples as rows or a CSC matrix with samples as columns, of SciPy."""
+    if x.format not in ("csr", "csc"):
+        raise SourceError(
+            f"cannot read {type(x).__name__} in strips of samples: convert it with tocsr() when "
+            "they are rows, tocsc() when they are columns"
+        )
+    return open_sliced(x, ask, fitted)
+
+
+def open_sliced(x: Any, ask: Ask, fitted: Ask) -> Source:
+    """What gives NumPy or SciPy matrices when sliced: also HDF5 datasets, also those of AnnData."""
+    name = f"the {type(x).__name__.strip('_')}"
+    axis = asked_axis(name, ask, fitted)
+    check_matrix(x.dtype, x.shape, name)
+    if hasattr(x, "format"):
+        check_compressed(f"{x.format}_matrix", axis, name)
+    chunks = getattr(x, "chunks", None) or (1, 1)
+    return Source(x, axis, name, chunks[axis])
