@@ -19,6 +19,7 @@ import zarr
 from helpers import bits, blocks_of, differences, normal, write_zarr
 from zarr.storage import LocalStore
 
+import streamsvd.fitting.in_place
 import streamsvd.fitting.run
 from streamsvd import ResourceError, SourceError, StreamSVDError, SVDResult, sparse_svd
 
@@ -341,7 +342,7 @@ FULL = [
 WRITERS: dict[str, tuple[Any, str]] = {
     "state.json": (streamsvd.fitting.workspace.Workspace, "set_clean"),
     "ingested.npz": (streamsvd.fitting.workspace.Workspace, "save_ingested"),
-    "x.zarr": (streamsvd.fitting.run, "create_raw_array"),
+    "x.zarr": (streamsvd.fitting.in_place, "create_raw_array"),
 }
 
 

@@ -51,7 +51,10 @@ def everything(path: Path) -> dict[str, Any]:
     """All that a result says."""
     made = SVDResult.load(path)
     said: dict[str, Any] = dict(bits(made))
-    names = [axis and axis.names.tolist() for axis in (made.features, made.samples)]
+    names = [
+        None if names is None else names.tolist()
+        for names in (made.feature_names, made.sample_names)
+    ]
     said["names"] = repr(names)
     said["record"] = repr((made.settings, made.sample_axis, made.stopped, made.seconds))
     said["scores"] = made.transform(X).tobytes()

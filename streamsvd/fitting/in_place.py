@@ -47,8 +47,8 @@ class InPlace:
     ) -> None:
         self._source, self._problem, self._options = source, problem, options
         self._plan, self._space, self._progress = plan, space, progress
-        self._n_readers = options.n_threads or n_cpus()
-        self._is_clean = False  # the store of a clean stop, not written to since
+        self._n_threads = options.n_threads or n_cpus()  # to read a working store
+        self._is_clean = False  # the working store of a clean stop, not written to since
 
     def prepare(self, log: Log) -> Ingested:
         """Take up the store of a run that was stopped cleanly, or ingest and replay."""
@@ -70,8 +70,7 @@ class InPlace:
 
     def begin(self) -> Executor:
         """The columns, on threads if asked for."""
-        self._is_clean = False
-        p = self._problem.n_components
+        p, self._is_clean = self._problem.n_components, False
         if self._plan.hold_rows:
             self.leading.hold_rows(p)
         return executor_of(make_partitions(self.leading, p, self._options.n_threads or 1))
@@ -83,9 +82,9 @@ class InPlace:
 
     def settle(self, ingested: Ingested, n_logged: int) -> None:
         """Flush what is kept, and say in which state it is."""
+        if self._is_clean:
+            return
         if self._options.workspace is not None and self._space is not None:
-            if self._is_clean:
-                return
             self.leading.flush()
             learned = ingested.preprocessing
             self._space.save_ingested(
@@ -96,7 +95,7 @@ class InPlace:
                     "initial": ingested.initial,
                 }
             )
-            self._space.set_clean(n_logged, self._n_readers, self.leading.crowds_cache)
+            self._space.set_clean(n_logged, self._n_threads, self.leading.crowds_cache)
         elif self._options.overwrite_x:
             self.leading.flush()
             self._source.mark("its content was overwritten by sparse_svd(overwrite_x=True)")
@@ -145,7 +144,7 @@ class InPlace:
         arrays = space.load_ingested()
         if arrays is None or space.clean_step() != len(log):
             return None
-        if not space.is_as_left(self._n_readers, drops_pages=self._plan.disk > page_cache()):
+        if not space.is_as_left(self._n_threads, drops_pages=self._plan.disk > page_cache()):
             logger.warning("%s is damaged: it is made again from the source", space.store)
             return None
         chunks = intact_chunks(space.store, (problem.n_features, problem.n_samples), problem.dtype)

@@ -94,8 +94,9 @@ class Workspace:
     def _take_locks(self) -> list[Lock]:
         """Of a file, as network file systems lock no folders, and of the folder.
 
-        A cleaner of temporary files removes a file that is held, and the next run would lock a new
-        one: the folder it cannot remove, for what is in it.
+        A cleaner of temporary files may remove a file that is held, and the next run would lock a
+        new one. The folder it cannot remove, for what is in it; that of systemd leaves folders
+        alone that are locked.
         """
         locks = [Lock(self.folder / "lock", os.O_RDWR | os.O_CREAT)]
         try:
@@ -155,8 +156,9 @@ class Workspace:
         """Where no run is, nothing else is either."""
         if os.path.lexists(self._run_file):
             return
+        ours = ("lock", "run.json")  # of another run that begins just now
         strangers = sorted(
-            p.name for p in self.folder.iterdir() if p.name[0] != "." and p.name != "lock"
+            p.name for p in self.folder.iterdir() if p.name[0] != "." and p.name not in ours
         )
         if strangers:
             raise OptionError(
@@ -187,8 +189,9 @@ class Workspace:
 
     def _check_writable(self) -> None:
         """Not hours later: folders that are read-only, or cannot be changed."""
-        for place in (self.folder, self.folder / "log", self.store):
-            if place.exists() and not os.access(place, os.W_OK | os.X_OK):
+        places = (self.folder, self.folder / "log", self.store, self._state_file)
+        for place in (*places, *self._store_files().values()):
+            if place.exists() and not os.access(place, os.W_OK):
                 raise ResourceError(
                     f"workspace {self.folder} cannot be written: {place} is read-only; make it "
                     "writable, or give another folder"

@@ -112,9 +112,10 @@ def _log(saved: SavedGroup) -> Log:
     attributes = saved.attributes
     settings, n = attributes["settings"], attributes["n_features"]
     n_columns = n if settings["reduction"] == "gram" else attributes["n_samples"]
+    order = saved.array("log/order")
+    _refuse(saved, "log", order_fault(order, n))  # before a log of so many features is made
     log = new_log(settings["algorithm"], attributes["n_components"], n, n_columns)
-    log.order = saved.array("log/order")
-    _refuse(saved, "log", order_fault(log.order, n))
+    log.order = order
     arrays = {name: saved.array(f"log/{name}") for name in log.NAMES}
     _refuse(saved, "log", log_fault(log, arrays))
     log.extend(*arrays.values())
