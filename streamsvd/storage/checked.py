@@ -48,6 +48,7 @@ class CheckedStore(WrapperStore[Any]):
         super().__init__(store)
         self._name, self._prefix = name, f"{path}/" if path else ""
         self._may_miss, self._most = may_miss, most
+        self._root = str(store.root) if isinstance(store, LocalStore) else None
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
         """What is stored, checked."""
@@ -61,8 +62,8 @@ class CheckedStore(WrapperStore[Any]):
         return self._check(key, found, byte_range)
 
     def _check_file(self, key: str) -> None:
-        if isinstance(self._store, LocalStore):
-            size = file_size(self._store.root / key, self._called(key))
+        if self._root is not None:
+            size = file_size(f"{self._root}/{key}", self._called(key))
             if size is not None and self._most is not None and size > self._most:
                 raise SourceError(
                     f"{self._called(key)} has {size:,} bytes, more than the {self._most:,} that "
@@ -101,7 +102,7 @@ class RegularFiles(LocalStore):
         return below.get_sync(key, prototype=prototype, byte_range=byte_range)
 
 
-def file_size(path: Path, name: str) -> int | None:
+def file_size(path: str | Path, name: str) -> int | None:
     """Bytes of a file, None where there is none; refuses what is no file, called `name`."""
     try:
         found = os.stat(path)

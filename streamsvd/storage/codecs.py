@@ -19,6 +19,7 @@ import math
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from streamsvd.errors import SourceError
 CHECKSUMS = ("crc32", "crc32c", "adler32", "fletcher32", "jenkins_lookup3")
 FILTERS = ("delta", "fixedscaleoffset", "quantize", "bitround", "astype", "packbits", "shuffle")
 COMPRESSORS = ("blosc", "zstd", "lz4", "gzip", "zlib", "bz2", "lzma")
+HEADERS = ("blosc", "zstd", "lz4")
 WHOLE = ("pcodec", "zfpy")
 
 SAFE = {*CHECKSUMS, *FILTERS, *COMPRESSORS, *WHOLE}
@@ -114,6 +116,12 @@ def chunk_limit(shape: tuple[int, ...], dtype: np.dtype[Any], *, is_filtered: bo
     return math.prod(shape) * size + SLACK
 
 
+@lru_cache(maxsize=128)
+def _limit_of(shape: tuple[int, ...], kind: Any) -> int:
+    """`chunk_limit` of a kind of number of Zarr; for every chunk the same."""
+    return chunk_limit(shape, kind.to_native_dtype(), is_filtered=False)
+
+
 def _bounded_v2(codec: Any, limit: int) -> Any:
     is_known = codec is not None and codec.codec_id in COMPRESSORS
     return BoundedFilter(codec, limit) if is_known else codec
@@ -148,11 +156,12 @@ class BoundedFilter(Codec):  # type: ignore[misc]
 
     def __init__(self, inner: Any, limit: int) -> None:
         self.inner, self.limit = inner, limit
+        self._config = inner.get_config()
 
     def decode(self, buf: Any, out: Any = None) -> Any:
         """The decoded bytes."""
         data = memoryview(buf).cast("B")
-        streamed = unpack(self.inner.codec_id, self.inner.get_config(), data, self.limit)
+        streamed = unpack(self.inner.codec_id, self._config, data, self.limit)
         return self.inner.decode(buf) if streamed is None else streamed
 
     def encode(self, buf: Any) -> Any:
@@ -172,16 +181,24 @@ class BoundedCodec(BytesBytesCodec):
     kind: str
     is_fixed_size = False
 
+    async def decode(self, chunks_and_specs: Iterable[tuple[Any, Any]]) -> Iterable[Any]:
+        """The decoded bytes of some chunks."""
+        batch = list(chunks_and_specs)
+        if self.kind not in HEADERS:
+            return await super().decode(batch)
+        for data, spec in batch:
+            if data is not None:
+                self._unpack(data, spec)
+        return await self.inner.decode(batch)
+
     async def _decode_single(self, chunk_data: Any, chunk_spec: Any) -> Any:
-        dtype = chunk_spec.dtype.to_native_dtype()
-        limit = chunk_limit(chunk_spec.shape, dtype, is_filtered=False)
+        content = await asyncio.to_thread(self._unpack, chunk_data, chunk_spec)
+        return chunk_spec.prototype.buffer.from_bytes(content)
+
+    def _unpack(self, chunk_data: Any, chunk_spec: Any) -> bytes | None:
+        limit = _limit_of(chunk_spec.shape, chunk_spec.dtype)
         data = memoryview(chunk_data.as_numpy_array()).cast("B")
-        config = getattr(self.inner, "codec_config", {})
-        streamed = await asyncio.to_thread(unpack, self.kind, config, data, limit)
-        if streamed is not None:
-            return chunk_spec.prototype.buffer.from_bytes(streamed)
-        (decoded,) = await self.inner.decode([(chunk_data, chunk_spec)])
-        return decoded
+        return unpack(self.kind, getattr(self.inner, "codec_config", {}), data, limit)
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
         """Not known."""
@@ -194,7 +211,7 @@ class BoundedCodec(BytesBytesCodec):
 
 def unpack(kind: str, config: Any, data: memoryview, limit: int) -> bytes | None:
     """What streams decode to; None of a codec that says how much it is, which is checked."""
-    if kind in ("blosc", "zstd", "lz4"):
+    if kind in HEADERS:
         told = {"blosc": _of_blosc, "zstd": _of_zstd, "lz4": _of_lz4}[kind](data)
         _check(told if kind != "zstd" or told <= limit else _of_zstd_blocks(data, told), limit)
         return None
