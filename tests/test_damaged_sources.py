@@ -7,11 +7,13 @@ import json
 import lzma
 import os
 import pickle
+import shutil
 import struct
 import subprocess
 import sys
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from streamsvd import ResourceError, SourceError, StreamSVDError, sparse_svd
 from streamsvd.data.kinds import open_data
 from streamsvd.options import Ask
 from streamsvd.passes.strips import StripReader
-from streamsvd.plan import make_plan
+from streamsvd.plan import Problem, make_plan
 from streamsvd.storage.chunks import chunk_keys, decoded_numbers, missing_chunk_keys
 from streamsvd.storage.codecs import Damaged, unpack
 
@@ -211,7 +213,7 @@ def test_chunks_that_are_larger_than_the_array(sample_axis: int, tmp_path: Path)
     assert decoded_numbers(array, sample_axis) == 200_000 * 500
     assert source.chunk_bytes == 8 * 200_000 * 500
     assert source.decoded_bytes(501) == 2 * source.chunk_bytes
-    assert StripReader(source, np.dtype("f8")).step == 500
+    assert StripReader(source, np.dtype("f8")).width == 500
 
 
 def test_shards_that_are_larger_than_the_array(tmp_path: Path) -> None:
@@ -224,16 +226,22 @@ def test_shards_that_are_larger_than_the_array(tmp_path: Path) -> None:
 
 
 def test_a_plan_counts_what_is_decoded() -> None:
-    sizes: dict[str, Any] = {
-        "n_features": 50, "n_samples": 3000, "n_components": 3, "n_transforms": 9, "itemsize": 8,
-        "source_chunk": 500, "source_itemsize": 8, "memory_limit": 2**34, "place": "either",
-    }  # fmt: skip
-    plain = make_plan(**sizes)
-    large = make_plan(**sizes, source_chunk_bytes=10**9, decoded_bytes=lambda n: n // 500 * 10**9)
+    problem = Problem(
+        n_features=50,
+        n_samples=3000,
+        n_components=3,
+        n_transforms=9,
+        dtype=np.dtype(np.float64),
+        source_chunk=500,
+    )
+    wide = replace(problem, source_chunk_bytes=10**9, decoded=lambda n: n // 500 * 10**9)
+    same = replace(problem, decoded=lambda n: 50 * 8 * n)
+    plain, large, equal = (
+        make_plan(asked, memory_limit=2**34, place="either") for asked in (problem, wide, same)
+    )
     assert (plain.strip_samples, large.strip_samples) == (3000, 500)
     assert large.peak_memory - plain.peak_memory > 2.9 * 10**9
-    same = make_plan(**sizes, decoded_bytes=lambda n: 50 * 8 * n)
-    assert same == plain
+    assert equal == plain
 
 
 def test_no_memory(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -461,6 +469,22 @@ def test_a_replaced_chunk_is_another_source(url: bool, store: Path, tmp_path: Pa
     sparse_svd(source, 3, n_transforms=9, resume=True, **options)
     replaced(store / "c/0/1")
     refused(("another source",), source, resume=True, **options)
+
+
+def test_a_restored_copy_goes_on_with_a_warning(
+    store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Other files of the same content, as a backup gives them back."""
+    options: dict[str, Any] = {"workspace": tmp_path / "workspace"}
+    fit(store, **options)
+    made = sparse_svd(store, 3, n_transforms=9, resume=True, **options)
+    assert "others" not in caplog.text
+    shutil.copy2(store / "c/0/1", tmp_path / "spare")
+    (store / "c/0/1").unlink()
+    shutil.copy2(tmp_path / "spare", store / "c/0/1")
+    again = sparse_svd(store, 3, n_transforms=9, resume=True, **options)
+    assert "the files of the source are others" in caplog.text
+    np.testing.assert_array_equal(again.singular_values, made.singular_values)
 
 
 def test_a_folder_that_was_moved_is_the_same_source(store: Path, tmp_path: Path) -> None:

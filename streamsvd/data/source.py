@@ -102,6 +102,10 @@ class Source:
         """Changes when the data do, as far as that can be known; None if not `is_resumable`."""
         return None
 
+    def places(self) -> str | None:
+        """Changes when the files are others, if of the same content; None without any."""
+        return None
+
     def own_memory(self, dtype: np.dtype[Any]) -> Array | None:
         """The array to be overwritten by the fit, of `dtype`; None where it is not in memory."""
         return None

@@ -15,7 +15,7 @@ from streamsvd.data.source import Described, Source, check_compressed
 from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
 from streamsvd.storage.checked import checked
 from streamsvd.storage.chunks import MARK, decoded_numbers, drop_chunks, some
-from streamsvd.storage.fingerprints import fingerprint
+from streamsvd.storage.fingerprints import fingerprint, places
 from streamsvd.storage.raw import raw_chunk_paths
 
 SPARSE_PARTS = ("data", "indices", "indptr")
@@ -59,6 +59,10 @@ class ZarrSource(Source):
     def fingerprint(self) -> str:
         """See `storage.fingerprints.fingerprint`."""
         return fingerprint(self.array)
+
+    def places(self) -> str | None:
+        """See `storage.fingerprints.places`."""
+        return places(self.array)
 
     def raw_chunks(self, dtype: np.dtype[Any]) -> tuple[list[Path], int]:
         """The chunk files and their width; refuses an array that cannot be rewritten in place."""

@@ -14,7 +14,10 @@ from zarr.storage import LocalStore, ZipStore
 from streamsvd.storage.chunks import chunk_keys, files_below, forget_listings, n_chunks
 
 SAMPLED = 16
-"""Chunks whose content is looked at where the store knows no times."""
+"""Chunks whose content is looked at, spread over the array."""
+
+END_BYTES = 4096
+"""Of a chunk file, at each end, that are looked at."""
 
 MOST_KEYS = 10**6
 """Of more chunks only those are looked at that are there, and no links to folders."""
@@ -31,43 +34,81 @@ def fingerprint(array: zarr.Array[Any]) -> str:
 
     Of the metadata of the array, and
 
-    - in local folders and at ``file://``: of size, inode, and times of modification and change of
-      each chunk file. Any write is found, also one that puts the times back. So is a copy, which is
-      another file, and a change of owner or rights; a folder that is moved on its disk is the same.
+    - in local folders and at ``file://``: of size and time of modification of each chunk file, and
+      of the first and last bytes of some. A copy with its times, as a backup gives it back, is the
+      same; see `places` for what tells it apart.
     - in zip files: of the same, of the file.
     - in object stores: of size and tag, generation or time of each object, whatever the store has.
     - in other stores, as in memory: of the content of `SAMPLED` chunks, spread over the array. A
       change to another chunk is not found.
 
-    Cost: one ``stat`` a chunk, one listing, or `SAMPLED` reads.
+    Cost: one ``stat`` a chunk and a few small reads, one listing, or `SAMPLED` reads.
     """
+    return _digest(array, _parts(array))
+
+
+def places(array: zarr.Array[Any]) -> str | None:
+    """A digest of inodes and times of change of the files of an array; None where it has none.
+
+    Changes with any write, also one that puts the times back, with a copy, which is another file,
+    and with owner or rights; not when the folder is moved on its disk. Where the fingerprint is the
+    same and this is not, the array was most likely restored.
+    """
+    if not isinstance(array.store, LocalStore | ZipStore):
+        return None
+    return _digest(array, (_of_file(path, True) for _, path in _files(array)))
+
+
+def _digest(array: zarr.Array[Any], parts: Iterable[str]) -> str:
     digest = hashlib.sha256(json.dumps(array.metadata.to_dict(), default=str).encode())
-    for part in _parts(array):
+    for part in parts:
         digest.update(f"{part}\n".encode())
     return digest.hexdigest()
 
 
 def _parts(array: zarr.Array[Any]) -> Iterator[str]:
-    store = array.store
-    if isinstance(store, LocalStore):
-        root = os.path.join(store.root, array.path)
-        keys: Iterable[str] = chunk_keys(array)
-        if n_chunks(array) > MOST_KEYS:  # most of which cannot be there
-            keys = sorted(files_below(root))
-        for key in keys:
-            yield f"{key} {_of_file(os.path.join(root, key))}"
-    elif isinstance(store, ZipStore):
-        yield _of_file(os.fspath(store.path))
-    else:
+    if not isinstance(array.store, LocalStore | ZipStore):
         yield from _listed(array) or _content(array)
+        return
+    files = list(_files(array))
+    step = -(-len(files) // SAMPLED) or 1
+    for k, (key, path) in enumerate(files):
+        yield f"{key} {_of_file(path)} {_ends(path) if k % step == 0 else ''}"
 
 
-def _of_file(path: str) -> str:
+def _files(array: zarr.Array[Any]) -> Iterator[tuple[str, str]]:
+    """Keys and paths of the chunk files, or of the zip file."""
+    if isinstance(array.store, ZipStore):
+        yield "", os.fspath(array.store.path)
+        return
+    root = os.path.join(array.store.root, array.path)  # type: ignore[attr-defined]
+    keys: Iterable[str] = chunk_keys(array)
+    if n_chunks(array) > MOST_KEYS:  # most of which cannot be there
+        keys = sorted(files_below(root))
+    for key in keys:
+        yield key, os.path.join(root, key)
+
+
+def _of_file(path: str, place: bool = False) -> str:
     try:
         stat = os.stat(path)
     except FileNotFoundError:
         return "missing"
-    return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns} {stat.st_ino}"
+    if place:
+        return f"{stat.st_ctime_ns} {stat.st_ino}"
+    return f"{stat.st_size} {stat.st_mtime_ns}"
+
+
+def _ends(path: str) -> str:
+    """Of the first and the last bytes of a file."""
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            first = file.read(END_BYTES)
+            file.seek(max(0, size - END_BYTES))
+            return hashlib.sha256(first + file.read(END_BYTES)).hexdigest()
+    except OSError:
+        return "unreadable"
 
 
 def _listed(array: zarr.Array[Any]) -> list[str]:
