@@ -132,14 +132,14 @@ def _bounded_codecs(codecs: Iterable[Any]) -> tuple[Any, ...]:
     for codec in codecs:
         name = str(codec.to_dict()["name"]).removeprefix("numcodecs.")
         if isinstance(codec, ShardingCodec):
-            codec = replace_codecs(codec)
+            codec = _bounded_shards(codec)
         elif name in COMPRESSORS:
             codec = BoundedCodec(codec, name)
         found.append(codec)
     return tuple(found)
 
 
-def replace_codecs(codec: ShardingCodec) -> ShardingCodec:
+def _bounded_shards(codec: ShardingCodec) -> ShardingCodec:
     """Shards whose inner chunks are bounded."""
     return ShardingCodec(
         chunk_shape=codec.chunk_shape,
