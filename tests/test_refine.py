@@ -6,16 +6,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from helpers import normal, write_zarr
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 from test_sparse_pca import changed, correlated
 from threadpoolctl import threadpool_limits
 
 from streamsvd import OptionError, SVDResult, sparse_pca, sparse_svd
-from streamsvd.kernels.pattern import solve_multipliers
-from streamsvd.refinement.pattern import Pattern
-from streamsvd.refinement.refine import refine_components, refine_rows, shrunk_pca
+from streamsvd.refinement import Gram, Refined, refine
+
+
+def refine_rows(
+    gram: np.ndarray, rows: sparse.csr_array, budget: int, cap: int | None = None
+) -> Refined:
+    """From the given rows, among other starts."""
+    return refine(Gram(gram), rows.shape[0], budget, cap, [rows])
+
 
 # ----------------------------------------------------------------------------- whatever comes
 
@@ -388,162 +394,3 @@ def test_two_passes_are_refused() -> None:
     made = sparse_svd(X, 4, n_transforms=10, center="features", normalize="samples")
     with pytest.raises(OptionError, match="two passes"):
         made.refine(X)
-
-
-def test_no_start_at_all() -> None:
-    with pytest.raises(ValueError, match="at least one start"):
-        refine_components(np.eye(3), [], 3, 3)
-
-
-def test_shrunk_pca_of_known_vectors() -> None:
-    A = X @ X.T
-    vectors = np.linalg.eigh(A)[1][:, -4:]
-    one, other = shrunk_pca(A, 4, 30), shrunk_pca(A, 4, 30, vectors)
-    for made in (one, other):
-        assert made is not None
-        assert np.count_nonzero(made) <= 30
-        np.testing.assert_allclose(made.T @ made, np.eye(4), atol=1e-12)
-
-
-# ----------------------------------------------------------------------- the algebra of patterns
-
-
-@st.composite
-def patterns(draw: st.DrawFn) -> tuple[np.ndarray, int]:
-    """A mask without empty columns, and a seed."""
-    seed = draw(st.integers(0, 10**6))
-    n, p = draw(st.integers(1, 15)), draw(st.integers(1, 6))
-    random = np.random.default_rng(seed)
-    mask = random.random((n, p)) < draw(st.sampled_from([0.1, 0.4, 1.0]))
-    mask[random.integers(0, n, p), np.arange(p)] = True
-    return mask, seed
-
-
-def both_ways(mask: np.ndarray) -> list[Pattern]:
-    """The same pattern by compiled loops and by BLAS on dense arrays."""
-    narrow, wide = Pattern(mask), Pattern(mask)
-    narrow.wide, wide.wide = False, True
-    return [narrow, wide]
-
-
-@given(patterns())
-@example((np.ones((1, 1), dtype=bool), 0))
-def test_algebra_of_a_pattern(drawn: tuple[np.ndarray, int]) -> None:
-    mask, seed = drawn
-    n, p = mask.shape
-    random = np.random.default_rng(seed)
-    left, right = random.standard_normal((2, n, p)) * mask
-    X = random.standard_normal((n, n + 2))
-    A, L = X @ X.T, random.standard_normal((p, p))
-    for pattern in both_ways(mask):
-        x, y = pattern.pick(left), pattern.pick(right)
-        assert len(x) == mask.sum()
-        np.testing.assert_array_equal(pattern.dense(x), left)
-        np.testing.assert_allclose(
-            pattern.dense(pattern.product(A, x)), (A @ left) * mask, rtol=1e-11, atol=1e-11
-        )
-        np.testing.assert_allclose(pattern.cross(x, y), left.T @ right, rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(
-            pattern.dense(pattern.combine(x, L)), (left @ L) * mask, rtol=1e-12, atol=1e-12
-        )
-        moments = pattern.moments(x)
-        assert moments.shape == (p, p, p)
-        for b in range(p):
-            rows = left[mask[:, b]]
-            np.testing.assert_allclose(moments[b], rows.T @ rows, rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(pattern.column_squares(x), np.sum(left**2, axis=0))
-        first = np.argmax(mask, axis=0)
-        np.testing.assert_array_equal(x[pattern.find(first)], left[first, np.arange(p)])
-
-
-def normal_part(pattern: Pattern, values: np.ndarray, accuracy: float, seed: int) -> float:
-    """What a projected direction has left along ``mask * (U L)``, L symmetric, over what it had."""
-    ambient = np.random.default_rng(seed).standard_normal(len(values))
-    inner = pattern.cross(values, ambient)
-    moments = pattern.moments(values)
-    multipliers = solve_multipliers(moments, inner + inner.T, accuracy)
-    np.testing.assert_allclose(multipliers, multipliers.T, atol=1e-12 * np.abs(multipliers).max())
-    tangent = ambient - pattern.combine(values, multipliers)
-    if accuracy == 1e-4:
-        made, given = pattern.project(values, moments, ambient)
-        np.testing.assert_array_equal(made, tangent)
-        np.testing.assert_array_equal(given, multipliers)
-    left = pattern.cross(values, tangent)
-    shared = (pattern.mask.T.astype(float) @ pattern.mask) > 0
-    return float(np.abs(left + left.T)[shared].max() / np.abs(inner + inner.T).max())
-
-
-@given(patterns())
-def test_projection_is_orthogonal_to_the_normal_space(drawn: tuple[np.ndarray, int]) -> None:
-    """As nearly as it is asked for, also where supports meet in so little that it is ill-posed."""
-    mask, seed = drawn
-    pattern = both_ways(mask)[seed % 2]
-    values = np.random.default_rng(seed).standard_normal(mask.sum())
-    values /= np.sqrt(pattern.column_squares(values))[pattern.col]
-    assert normal_part(pattern, values, 1e-4, seed) < 0.03
-
-
-@pytest.mark.parametrize("wide", [False, True])
-@pytest.mark.parametrize("density", [0.3, 0.6, 1.0])
-def test_projection_to_rounding(density: float, wide: bool) -> None:
-    random = np.random.default_rng(0)
-    pattern = Pattern(random.random((60, 5)) < density)
-    pattern.wide = wide
-    values = pattern.retract(random.standard_normal(int(pattern.mask.sum())))
-    assert values is not None
-    assert normal_part(pattern, values, 1e-4, 1) < 1e-3
-    assert normal_part(pattern, values, 1e-13, 1) < 1e-12
-
-
-@given(patterns())
-def test_retraction_is_orthonormal_on_the_pattern(drawn: tuple[np.ndarray, int]) -> None:
-    """Or there is none. Of what is orthonormal already, it is that."""
-    mask, seed = drawn
-    p = mask.shape[1]
-    random = np.random.default_rng(seed)
-    values = random.standard_normal(mask.sum())
-    for pattern in both_ways(mask):
-        made = pattern.retract(values)
-        if made is not None:
-            rows = pattern.dense(made).T
-            np.testing.assert_allclose(rows @ rows.T, np.eye(p), atol=1e-12)
-            np.testing.assert_array_equal(rows.T[~mask], 0)
-            again = pattern.retract(made)
-            np.testing.assert_allclose(again, made, atol=1e-13)
-        else:
-            assert p > 1  # supports that cannot be orthogonal, or too poor a start for Newton
-
-
-@pytest.mark.parametrize("wide", [False, True])
-def test_retraction_of_what_is_near(wide: bool) -> None:
-    rows = start_of(np.random.default_rng(0), 30, 5, 40)
-    pattern = Pattern(rows.T != 0)
-    pattern.wide = wide
-    values = pattern.pick(rows.T)
-    for size in (1e-12, 1e-6, 1e-2):
-        near = pattern.retract(values + size * np.cos(np.arange(len(values))))
-        assert near is not None
-        made = pattern.dense(near)
-        np.testing.assert_allclose(made.T @ made, np.eye(5), atol=1e-13)
-        np.testing.assert_allclose(near, values, atol=20 * size + 1e-12)
-
-
-def test_no_retraction_of_a_column_of_zeros() -> None:
-    pattern = Pattern(np.ones((4, 2), dtype=bool))
-    full = np.zeros((4, 2))
-    full[:, 0] = 1
-    assert pattern.retract(pattern.pick(full)) is None
-
-
-def test_no_retraction_where_columns_meet_in_all_they_have() -> None:
-    """Two columns on one row cannot be orthogonal."""
-    pattern = Pattern(np.array([[True, True], [False, False]]))
-    assert pattern.retract(np.array([1.0, 1.0])) is None
-
-
-def test_which_way_is_taken() -> None:
-    """Loops where supports are narrow, dense arrays where they are wide."""
-    narrow = np.zeros((400, 3), dtype=bool)
-    narrow[:5] = True
-    assert not Pattern(narrow).wide
-    assert Pattern(np.ones((400, 3), dtype=bool)).wide

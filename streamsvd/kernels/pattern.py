@@ -1,4 +1,8 @@
-"""Kernels of matrices on a fixed sparsity pattern, see `streamsvd.refinement.pattern`."""
+"""Kernels of the refinement: matrices on a sparsity pattern, listed row by row.
+
+A pattern of `k` entries has ``row`` and ``col`` (k,), row by row; ``row_start`` says where each of
+its rows begins.  Values on it are (k,) arrays.
+"""
 
 import numpy as np
 
@@ -7,10 +11,10 @@ from streamsvd.kernels.jit import jit
 
 
 @jit
-def pattern_product(
+def gram_entries(
     gram: Array, row: Array, by_column: Array, column_start: Array, values: Array
 ) -> Array:
-    """Entries of ``gram @ U`` on the pattern of `U`, column by column."""
+    """Entries of ``gram @ U`` on the pattern of `U`, column by column; ``sum k_c^2 / 2``."""
     out = np.zeros_like(values)
     for c in range(len(column_start) - 1):
         first, end = column_start[c], column_start[c + 1]
@@ -28,8 +32,32 @@ def pattern_product(
 
 
 @jit
-def pattern_cross(row_start: Array, col: Array, left: Array, right: Array, p: int) -> Array:
-    """``L^T R`` of two matrices on one pattern."""
+def factor_entries(factor: Array, row: Array, col: Array, values: Array, p: int) -> Array:
+    """Entries of ``B (B^T U)`` on the pattern of `U`, `B` being the `factor` (n, r); ``2 k r``."""
+    r = factor.shape[1]
+    scores = np.zeros((p, r))
+    for e in range(len(values)):
+        b, s, x = factor[row[e]], scores[col[e]], values[e]
+        for m in range(r):
+            s[m] += x * b[m]
+    out = np.empty_like(values)
+    for e in range(len(values)):
+        b, s = factor[row[e]], scores[col[e]]
+        t0 = t1 = t2 = t3 = 0.0  # four sums, as one would wait for each addition
+        for m in range(0, r - 3, 4):
+            t0 += b[m] * s[m]
+            t1 += b[m + 1] * s[m + 1]
+            t2 += b[m + 2] * s[m + 2]
+            t3 += b[m + 3] * s[m + 3]
+        for m in range(r - r % 4, r):
+            t0 += b[m] * s[m]
+        out[e] = (t0 + t1) + (t2 + t3)
+    return out
+
+
+@jit
+def cross_entries(row_start: Array, col: Array, left: Array, right: Array, p: int) -> Array:
+    """``L^T R`` (p, p) of two matrices on one pattern; ``sum k_r^2``."""
     out = np.zeros((p, p))
     for r in range(len(row_start) - 1):
         for e in range(row_start[r], row_start[r + 1]):
@@ -39,8 +67,8 @@ def pattern_cross(row_start: Array, col: Array, left: Array, right: Array, p: in
 
 
 @jit
-def pattern_combine(row_start: Array, col: Array, values: Array, matrix: Array) -> Array:
-    """Entries of ``U @ matrix`` on the pattern of `U`."""
+def combined_entries(row_start: Array, col: Array, values: Array, matrix: Array) -> Array:
+    """Entries of ``U @ matrix`` on the pattern of `U`; ``sum k_r^2``."""
     out = np.zeros_like(values)
     for r in range(len(row_start) - 1):
         for e in range(row_start[r], row_start[r + 1]):
@@ -50,61 +78,19 @@ def pattern_combine(row_start: Array, col: Array, values: Array, matrix: Array) 
 
 
 @jit
-def pattern_moments(row_start: Array, col: Array, values: Array, p: int) -> Array:
-    """``B[b]``, the Gram matrix of the rows of `U` in the support of column b; (p, p, p)."""
-    out = np.zeros((p, p, p))
+def normal_entries(row_start: Array, col: Array, values: Array, pair: Array, m: int) -> Array:
+    """The (m, m) normal matrix of the constraints ``u_a . u_b``; ``sum k_r^3``.
+
+    Row ``pair[a, b]`` is the constraint of the columns a and b, whose gradient is `u_b` on the
+    support of `u_a`, and `u_a` on that of `u_b`.
+    """
+    out = np.zeros((m, m))
     for r in range(len(row_start) - 1):
         first, end = row_start[r], row_start[r + 1]
         for e in range(first, end):
+            own = pair[col[e]]
             for g in range(first, end):
-                for h in range(first, g + 1):
-                    out[col[e], col[g], col[h]] += values[g] * values[h]
-    for b in range(p):
-        for a in range(p):
-            for c in range(a):
-                out[b, c, a] = out[b, a, c]
+                line, x = out[own[col[g]]], values[g]
+                for h in range(first, end):
+                    line[own[col[h]]] += x * values[h]
     return out
-
-
-@jit
-def solve_multipliers(moments: Array, right: Array, accuracy: float) -> Array:
-    """Solve ``(B_b L_b)_a + (B_a L_a)_b = right[a, b]`` for a symmetric ``L``.
-
-    Conjugate gradients, scaled by the diagonal.  Pairs of columns that share no
-    row carry no constraint and stay zero.
-    """
-    p = len(right)
-    scale = np.zeros((p, p))
-    for a in range(p):
-        for b in range(p):
-            weight = moments[b, a, a] + moments[a, b, b]
-            scale[a, b] = 1.0 / weight if weight > 1e-12 else 0.0
-    solution = np.zeros((p, p))
-    residual = right.copy()
-    scaled = scale * residual
-    direction = scaled.copy()
-    image = np.empty((p, p))
-    size = np.sum(residual * scaled)
-    goal = accuracy * accuracy * size
-    for _ in range(200):
-        if size <= goal:
-            break
-        for b in range(p):
-            image[b] = 0.0
-            for c in range(p):
-                factor = direction[b, c]
-                if factor != 0.0:
-                    for a in range(p):
-                        image[b, a] += moments[b, c, a] * factor
-        both = image + image.T
-        bend = np.sum(direction * both)
-        if bend <= 0.0:
-            break
-        step = size / bend
-        solution += step * direction
-        residual -= step * both
-        scaled = scale * residual
-        new_size = np.sum(residual * scaled)
-        direction = scaled + (new_size / size) * direction
-        size = new_size
-    return solution

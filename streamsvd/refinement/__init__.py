@@ -1,1 +1,6 @@
-"""More variance from sparse components within a budget of nonzeros."""
+"""More variance from sparse orthonormal components, all refined at once under one budget."""
+
+from streamsvd.refinement.covariance import Covariance, Factor, Gram, Samples
+from streamsvd.refinement.search import Refined, refine, refine_path
+
+__all__ = ["Covariance", "Factor", "Gram", "Refined", "Samples", "refine", "refine_path"]

@@ -1,108 +1,242 @@
-"""Matrices with orthonormal columns and a fixed sparsity pattern: the algebra of `refine`."""
+"""Matrices with orthonormal columns and a fixed sparsity pattern: the algebra of the moves."""
+
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from streamsvd.arrays import Array
-from streamsvd.kernels.pattern import (
-    pattern_combine,
-    pattern_cross,
-    pattern_moments,
-    pattern_product,
-    solve_multipliers,
-)
+from streamsvd.kernels.pattern import combined_entries, cross_entries, normal_entries
+
+Indices = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+PANEL = 2048  # rows that are multiplied at once
+DIRECT = 1500  # constraints up to which their normal matrix is factorised
 
 
 class Pattern:
     """A sparsity pattern and the algebra of its orthonormal matrices.
 
-    Values are listed row by row.  A matrix ``U`` on the pattern is orthonormal
-    where ``U^T U = I``; the normal directions there are ``mask * (U L)``, ``L``
-    symmetric, so projections and Newton steps solve for a p x p ``L`` in
-    ``B_b L_b`` summed over both sides, where ``B_b`` is the Gram matrix of the
-    rows of ``U`` in the support of column ``b``.
+    A matrix `U` on the pattern is orthonormal where ``U^T U = I``; the normal directions there are
+    ``mask * (U L)``, `L` symmetric and zero where two columns share no row.
+
+    Parameters
+    ----------
+    shape : (n, p)
+    listed : (k,) array
+        Ascending ``row * p + column`` of the entries.
     """
 
-    def __init__(self, mask: NDArray[np.bool_]) -> None:
-        self.mask = mask
-        self.n, self.p = mask.shape
-        self.row, self.col = np.nonzero(mask)
-        self.row_start = np.concatenate(([0], np.cumsum(mask.sum(axis=1))))
-        self.by_column = np.argsort(self.col, kind="stable")
-        sizes = mask.sum(axis=0)
-        self.column_start = np.concatenate(([0], np.cumsum(sizes)))
-        # Where the supports are wide, BLAS on dense arrays is the faster way.
-        self.wide = 25.0 * float(np.sum(sizes.astype(float) ** 2)) > self.n**2 * self.p
+    def __init__(self, shape: tuple[int, int], listed: Indices) -> None:
+        self.n, self.p = shape
+        self.listed = listed
+        self.row, self.col = np.divmod(listed, self.p)
+        new = np.flatnonzero(np.diff(self.row, prepend=-1))
+        self.rows = self.row[new]
+        self.row_start = np.append(new, len(listed))
+        self.sizes = np.bincount(self.col, minlength=self.p)
+        # where rows are full, BLAS on dense arrays is the faster way
+        counts = np.diff(self.row_start)
+        self.wide = 10.0 * float(np.sum(counts.astype(float) ** 2)) > len(new) * self.p**2
+
+    @classmethod
+    def of(cls, mask: Mask) -> "Pattern":
+        """The pattern of an (n, p) mask."""
+        return cls((mask.shape[0], mask.shape[1]), np.flatnonzero(mask))
+
+    def __len__(self) -> int:
+        return len(self.listed)
+
+    @cached_property
+    def by_column(self) -> Indices:
+        """(k,) the entries column by column."""
+        return np.argsort(self.col.astype(np.uint16 if self.p < 2**16 else np.int64), kind="stable")
+
+    @cached_property
+    def column_start(self) -> Indices:
+        """(p + 1,) where each column begins in `by_column`."""
+        return np.concatenate(([0], np.cumsum(self.sizes)))
+
+    @cached_property
+    def _compact_listed(self) -> Indices:
+        local = np.repeat(np.arange(len(self.rows)), np.diff(self.row_start))
+        return local * self.p + self.col
+
+    @cached_property
+    def common(self) -> Array:
+        """(p, p) how many rows two columns share."""
+        ones = np.ones(len(self))
+        return self.cross(ones, ones)
+
+    @cached_property
+    def pair(self) -> Indices:
+        """(p, p) the number of the constraint of two columns; -1 where they share no row."""
+        a, b = np.nonzero(np.triu(self.common > 0.0))
+        pair = np.full((self.p, self.p), -1)
+        pair[a, b] = pair[b, a] = np.arange(len(a))
+        return pair
+
+    @cached_property
+    def pairs(self) -> tuple[Indices, Indices]:
+        """The columns ``a <= b`` of each constraint."""
+        a, b = np.nonzero(np.triu(self.common > 0.0))
+        return a, b
+
+    # -------------------------------------------------------------- values
+
+    def compact(self, values: Array) -> Array:
+        """The rows that are not zero, dense: (q, p)."""
+        full = np.zeros((len(self.rows), self.p))
+        full.flat[self._compact_listed] = values
+        return full
+
+    def pick(self, compact: Array) -> Array:
+        """The values of a (q, p) matrix on the pattern."""
+        return np.take(compact, self._compact_listed)
 
     def dense(self, values: Array) -> Array:
         """The (n, p) matrix."""
-        full = np.zeros(self.mask.shape)
-        full[self.row, self.col] = values
+        full = np.zeros((self.n, self.p))
+        full.flat[self.listed] = values
         return full
 
-    def pick(self, full: Array) -> Array:
-        """The values of an (n, p) matrix on the pattern."""
-        return np.ascontiguousarray(full[self.row, self.col])
-
-    def find(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Where the entries (rows[c], c) of the pattern are listed."""
-        listed = self.row * self.p + self.col
-        return np.searchsorted(listed, rows * self.p + np.arange(self.p))
+    def keep(self, kept: Mask) -> "Pattern":
+        """The pattern of these entries alone."""
+        return Pattern((self.n, self.p), self.listed[kept])
 
     def column_squares(self, values: Array) -> Array:
-        """Squared norms of the columns."""
-        return np.bincount(self.col, values**2, self.p)
+        """(p,) squared norms of the columns."""
+        return np.bincount(self.col, values * values, self.p)
 
-    def product(self, gram: Array, values: Array) -> Array:
-        """The entries of ``A U`` on the pattern."""
-        if self.wide:
-            transposed = np.zeros((self.p, self.n))
-            transposed[self.col, self.row] = values
-            return (transposed @ gram)[self.col, self.row]
-        return pattern_product(gram, self.row, self.by_column, self.column_start, values)
+    # -------------------------------------------------------------- algebra
 
     def cross(self, left: Array, right: Array) -> Array:
-        """``L^T R`` of two matrices on the pattern."""
+        """``L^T R`` (p, p) of two matrices on the pattern."""
         if self.wide:
-            return self.dense(left).T @ self.dense(right)
-        return pattern_cross(self.row_start, self.col, left, right, self.p)
+            return self.compact(left).T @ self.compact(right)
+        return cross_entries(self.row_start, self.col, left, right, self.p)
 
     def combine(self, values: Array, matrix: Array) -> Array:
         """The entries of ``U L`` on the pattern."""
         if self.wide:
-            return self.pick(self.dense(values) @ matrix)
-        return pattern_combine(self.row_start, self.col, values, matrix)
+            return self.pick(self.compact(values) @ matrix)
+        return combined_entries(self.row_start, self.col, values, matrix)
 
-    def moments(self, values: Array) -> Array:
-        """``B[b] = U[S_b]^T U[S_b]``, ``S_b`` the support of column b."""
+    def normal(self, values: Array) -> Array:
+        """(m, m) the normal matrix of the m constraints."""
+        m = len(self.pairs[0])
         if not self.wide:
-            return pattern_moments(self.row_start, self.col, values, self.p)
-        full = self.dense(values)
-        blocks = (full[self.mask[:, b]] for b in range(self.p))
-        return np.stack([block.T @ block for block in blocks])
+            return normal_entries(self.row_start, self.col, values, self.pair, m)
+        full, (a, c), (cells, sources) = self.compact(values), np.triu_indices(self.p), self._normal
+        moments = np.zeros((self.p, len(a)))  # of columns a and c on the support of b
+        for first in range(0, len(full), PANEL):
+            rows = full[first : first + PANEL]
+            moments += self._mask[first : first + PANEL].T @ (rows[:, a] * rows[:, c])
+        return np.bincount(cells, moments.ravel()[sources], m * m).reshape(m, m)
 
-    def project(self, values: Array, moments: Array, ambient: Array) -> tuple[Array, Array]:
-        """A direction's tangent part at ``values``, and its multipliers."""
-        inner = self.cross(values, ambient)
-        multipliers = solve_multipliers(moments, inner + inner.T, 1e-4)
-        return ambient - self.combine(values, multipliers), multipliers
+    @cached_property
+    def _normal(self) -> tuple[Indices, Indices]:
+        """Where the moments on the support of b go in the normal matrix."""
+        triangle = np.zeros((self.p, self.p), dtype=np.intp)
+        a, c = np.triu_indices(self.p)
+        triangle[a, c] = triangle[c, a] = np.arange(len(a))
+        b, a, c = np.indices((self.p,) * 3).reshape(3, -1)
+        own, other = self.pair[a, b], self.pair[c, b]
+        met = (own >= 0) & (other >= 0)
+        cells = own * len(self.pairs[0]) + other
+        return cells[met], (b * triangle.max(initial=0) + b + triangle[a, c])[met]
 
-    def retract(self, values: Array) -> Array | None:
+    @cached_property
+    def _mask(self) -> Array:
+        return self.compact(np.ones(len(self)))
+
+    def solver(self, values: Array) -> "Multipliers":
+        """What solves for multipliers at these values."""
+        return Multipliers(self, values)
+
+    def retract(self, values: Array, goal: float = 1e-14) -> Array | None:
         """The nearby orthonormal matrix, by Newton's method; None if none is."""
         norms = np.sqrt(self.column_squares(values))
         if norms.min() < 1e-8:
             return None
         values = values / norms[self.col]
         last = np.inf
-        for _ in range(12):
+        for _ in range(20):
             defect = self.cross(values, values) - np.eye(self.p)
             size = float(np.max(np.abs(defect)))
-            if size < 1e-14 or (size < 1e-13 and size >= last):
+            if size < goal or (size < 1e-13 and size >= last):
                 return values
             if not size < 0.9 or size > 10.0 * last:
                 return None
             last = size
-            moments = self.moments(values)
-            accuracy = max(0.1 * min(size, 0.1), 1e-13)
-            values = values - self.combine(values, solve_multipliers(moments, defect, accuracy))
+            multipliers = self.solver(values)(defect, 0.1 * min(size, 0.1))
+            values = values - self.combine(values, multipliers)
         return None
+
+
+class Multipliers:
+    """Solves ``C + C^T = right`` for a symmetric `L`, where ``C = U^T (mask * (U L))``.
+
+    Few constraints: by Cholesky's factors of their normal matrix, made once.  Many: by conjugate
+    gradients, scaled by the diagonal, each step at the cost of the nonzeros.
+    """
+
+    def __init__(self, pattern: Pattern, values: Array) -> None:
+        self.pattern, self.values = pattern, values
+        self.factors: Array | None = None
+        m = len(pattern.pairs[0])
+        if m <= DIRECT:
+            normal = pattern.normal(values)
+            diagonal = normal.diagonal()
+            ridge = 1e-9 * diagonal.max(initial=0.0) + np.finfo(float).tiny
+            for _ in range(4):
+                normal[np.arange(m), np.arange(m)] += ridge
+                factors, failed = dpotrf(normal, lower=1)
+                if not failed:
+                    self.factors = factors
+                    return
+                ridge *= 100.0
+
+    def __call__(self, right: Array, accuracy: float) -> Array:
+        """The symmetric (p, p) `L`, to a relative `accuracy`."""
+        if self.factors is None:
+            return self._iterated(right, accuracy)
+        a, b = self.pattern.pairs
+        solution, _ = dpotrs(self.factors, np.where(a == b, 0.5, 1.0) * right[a, b], lower=1)
+        full = np.zeros_like(right)
+        full[a, b] = full[b, a] = solution
+        return full
+
+    def _iterated(self, right: Array, accuracy: float) -> Array:
+        pattern, values = self.pattern, self.values
+        scale = self._scale
+        solution = np.zeros_like(right)
+        residual = right.copy()
+        scaled = scale * residual
+        direction = scaled
+        size = float(np.vdot(residual, scaled))
+        goal = accuracy * accuracy * size
+        for _ in range(60):
+            if size <= goal:
+                break
+            image = pattern.cross(values, pattern.combine(values, direction))
+            image = image + image.T
+            bend = float(np.vdot(direction, image))
+            if bend <= 0.0:
+                break
+            step = size / bend
+            solution += step * direction
+            residual -= step * image
+            scaled = scale * residual
+            size, before = float(np.vdot(residual, scaled)), size
+            direction = scaled + (size / before) * direction
+        return solution
+
+    @cached_property
+    def _scale(self) -> Array:
+        pattern = self.pattern
+        weight = pattern.cross(np.ones(len(pattern)), self.values**2)
+        weight = weight + weight.T
+        return np.where(weight > 1e-12, 1.0 / np.maximum(weight, 1e-12), 0.0)

@@ -14,7 +14,7 @@ from streamsvd.data.labels import Axis, pack, unpack
 from streamsvd.data.zarr_sources import SPARSE_PARTS
 from streamsvd.errors import SourceError
 from streamsvd.passes.preprocessing import Preprocessing
-from streamsvd.refinement.refine import Refined
+from streamsvd.refinement import Refined
 from streamsvd.result.checks import attributes_fault, least_energy, numbers_fault
 from streamsvd.result.solution import Solution
 from streamsvd.storage.groups import SavedGroup, write_group

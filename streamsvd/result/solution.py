@@ -13,7 +13,7 @@ from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis
 from streamsvd.errors import OptionError
 from streamsvd.passes.preprocessing import Preprocessing
-from streamsvd.refinement.refine import Refined
+from streamsvd.refinement import Refined
 
 
 class History(NamedTuple):

@@ -19,7 +19,7 @@ from streamsvd.passes.gram import gram_matrix
 from streamsvd.passes.measure import Accuracy, accuracy_of, sum_up, write_scores
 from streamsvd.passes.strips import StripReader
 from streamsvd.progress import Progress, progress_bar
-from streamsvd.refinement.refine import refine_rows
+from streamsvd.refinement import Gram, refine
 from streamsvd.result import curves
 from streamsvd.result import loadings as plot
 from streamsvd.result import text as summary
@@ -103,7 +103,7 @@ class SVDResult(Solution):
             source = self._open(X, reading)
             gram = self._gram_of(source, progress)
             bytes_read = None if bytes_read is None else bytes_read + source.bytes_read
-        refined = refine_rows(gram, self._rows, budget, cap)
+        refined = refine(Gram(gram), self.n_components, budget, cap, [self._rows])
         seconds = None
         if self.seconds is not None:
             seconds = self.seconds + time.monotonic() - began

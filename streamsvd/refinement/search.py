@@ -1,0 +1,242 @@
+"""Refinement of sparse orthonormal components under one shared budget of nonzeros.
+
+Maximise ``trace(U^T A U)`` over the n x p matrices with ``U^T U = I`` and at most `K` nonzeros:
+several starts (`starts`, `disjoint`), one cycle each, and the best of them taken through rounds of
+growing and shrinking back (`moves`) while that pays.  All of `A` that is needed is in `covariance`.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from streamsvd.arrays import Array
+from streamsvd.refinement.covariance import Covariance
+from streamsvd.refinement.disjoint import disjoint
+from streamsvd.refinement.groups import groups
+from streamsvd.refinement.moves import STEP_TOL, STEPS, Goal, Point, enter, grow, polish, shrink
+from streamsvd.refinement.pattern import DIRECT, Indices, Pattern
+from streamsvd.refinement.starts import Basis, cut
+from streamsvd.system import one_blas_thread
+
+GROWTH = (3.0, 1.0, 0.3, 0.1)  # growth of a cycle, in budgets
+FULLEST = 0.5  # of all entries, that a cycle grows to
+FIRST_CYCLE = 1.0  # growth of the cycle that tells which starts go on
+PROMISING = 0.9  # of the best start, what a start must explain to be tried
+WORK = 2000  # nonzeros up to which more than one start goes on
+LARGE = 10000  # nonzeros from which cycles stay narrow
+TOL, ROUNDS = 1e-4, 30  # a round that gains less is the last
+LAST_STEPS, LAST_TOL = 100, 1e-8  # polishing of the answer
+CUTS = (3, 12, 6)  # budgets that the first cut of the eigenvectors leaves
+GROUPS = (0.7, 0.5, 0.35, 0.25, 0.2, 0.15, 0.1)  # number of groups, over that of components
+RANK = 8  # of the factor that stands for the data in the search, in components
+
+
+class Refined(NamedTuple):
+    """Refined components, in no order."""
+
+    components: sparse.csr_array
+    """(p, n) the components as rows; orthonormal to rounding."""
+    energies: Array
+    """(p,) sum of squares of the scores of each component, ``x^T A x``."""
+
+
+def refine(
+    cov: Covariance,
+    n_components: int,
+    max_nonzeros: int,
+    cap: int | None = None,
+    starts: Sequence[sparse.csr_array] = (),
+) -> Refined:
+    """Sparse orthonormal components that explain as much as can be found.
+
+    Parameters
+    ----------
+    cov : Covariance
+        `A`, n x n.
+    n_components : int
+        `p`, at most n.
+    max_nonzeros : int
+        `K`, of all components together; at least p.
+    cap : int, optional
+        The most nonzeros of one component.
+    starts : sequence of (p, n) csr_array
+        Orthonormal rows within the budget, further starts.  The answer explains at least as much
+        as any of them.
+
+    Returns
+    -------
+    Refined
+        Orthonormal to rounding, exactly sparse; the same bits for any number of threads.
+    """
+    return refine_path(cov, n_components, [max_nonzeros], cap, starts)[0]
+
+
+@one_blas_thread
+def refine_path(
+    cov: Covariance,
+    n_components: int,
+    budgets: Sequence[int],
+    cap: int | None = None,
+    starts: Sequence[sparse.csr_array] = (),
+) -> list[Refined]:
+    """The same at many budgets, the answer of each a start of the next smaller one.
+
+    Parameters
+    ----------
+    cov, n_components, cap, starts
+        See `refine`.
+    budgets : sequence of int
+        In any order.
+
+    Returns
+    -------
+    list of Refined
+        One for each budget, in their order.
+    """
+    n, p = cov.n, n_components
+    exponent = _exponent(cov.diagonal())
+    cov = cov.scaled(-exponent)
+    features = _with_variance(cov.diagonal(), p, starts)
+    cov = cov.restricted(features) if len(features) < n else cov
+    basis = Basis.of(cov, p)
+    search = cov.compressed(RANK * p)
+    found: dict[int, Refined] = {}
+    larger: Point | None = None
+    for budget in sorted(set(budgets), reverse=True):
+        budget, most = min(budget, p * cov.n), min(cap or n, cov.n)
+        goal = Goal(search, basis.diagonal, budget, most)
+        given = [_given(cov, rows[:, features]) for rows in starts]
+        given = [point for point in given if _is_within(goal, point)]
+        larger = _best(goal, cov, basis, given, larger)
+        found[budget] = _as_refined(cov, larger, features, n, exponent)
+    return [found[min(budget, p * cov.n)] for budget in budgets]
+
+
+def _best(
+    goal: Goal, cov: Covariance, basis: Basis, given: Sequence[Point], larger: Point | None
+) -> Point:
+    """The best point found in the search, polished on the exact `cov`, or a given one."""
+    if goal.budget >= basis.vectors.size and goal.cap >= cov.n:  # the answer is known: PCA
+        pattern = Pattern(basis.vectors.shape, np.arange(basis.vectors.size))
+        return polish(cov, pattern, basis.vectors.ravel(), 0, 0.0)
+    starts = _starts(goal, basis, given, larger)
+    within = [shrink(goal, start) for start in starts if start is not None]
+    tried = [point for point in within if point is not None]
+    least = PROMISING * max(point.explained for point in tried)
+    tried = [_cycle(goal, point, FIRST_CYCLE) for point in tried if point.explained >= least]
+    tried.sort(key=lambda point: -point.explained)
+    growth = GROWTH[2:] if _is_large(goal, basis.p) else GROWTH
+    ends = [_rounds(goal, point, growth) for point in tried[: _effort(goal)]]
+    end = max(ends, key=lambda point: point.explained)
+    if goal.cov is not cov:  # from the model to the truth
+        end = polish(cov, end.pattern, end.values, STEPS, STEP_TOL)
+        end = _rounds(goal._replace(cov=cov), end, GROWTH[2:])
+    end = polish(cov, end.pattern, end.values, LAST_STEPS, LAST_TOL)
+    return max([end, *given, _largest(cov, basis)], key=lambda point: point.explained)
+
+
+def _largest(cov: Covariance, basis: Basis) -> Point:
+    """The features of largest variance themselves: what a search should never fall behind."""
+    p = basis.p
+    rows = np.sort(np.argsort(-basis.diagonal, kind="stable")[:p])
+    pattern = Pattern((cov.n, p), rows * p + np.arange(p))
+    return polish(cov, pattern, np.ones(p), 0, 0.0)
+
+
+def _effort(goal: Goal) -> int:
+    """How many starts go on: several where a round is cheap, as chance has the last word there."""
+    return min(max(WORK // goal.budget, 1), 4)
+
+
+def _is_large(goal: Goal, p: int) -> bool:
+    """Whether wide cycles cost more than they bring."""
+    return goal.budget > LARGE or p * (p + 1) // 2 > DIRECT
+
+
+def _starts(
+    goal: Goal, basis: Basis, given: Sequence[Point], larger: Point | None
+) -> Iterator[Point | None]:
+    """All that may lead somewhere."""
+    cov, budget, p = goal.cov, goal.budget, basis.p
+    for point in given:
+        yield enter(cov, point.pattern, point.values)
+    if larger is not None:
+        yield shrink(goal, larger)
+    effort = _effort(goal)
+    rotations = [basis.rotated] if effort == 1 else [basis.rotated, basis.rotated_loadings]
+    for rotated, stds in rotations:
+        yield enter(cov, *disjoint(cov, rotated, stds, budget, goal.cap))
+    if p * (p + 1) // 2 > DIRECT:  # supports that meet anywhere have too many constraints
+        yield max(_group_starts(goal, basis), default=None, key=lambda point: point.explained)
+    else:
+        for rotated, _ in rotations:
+            for budgets in CUTS[:effort]:
+                yield cut(goal, rotated, budgets)
+
+
+def _group_starts(goal: Goal, basis: Basis) -> Iterator[Point]:
+    for share in GROUPS:
+        found = groups(goal.cov, basis, max(1, int(share * basis.p)), goal.budget, goal.cap)
+        point = None if found is None else enter(goal.cov, *found)
+        if point is not None:
+            yield point
+
+
+def _rounds(goal: Goal, point: Point, growth: Sequence[float]) -> Point:
+    for _ in range(min(max(5 * LARGE // goal.budget, 1), ROUNDS)):
+        before = point.explained
+        for share in growth:
+            point = _cycle(goal, point, share)
+        if point.explained - before <= TOL * before:
+            break
+    return point
+
+
+def _cycle(goal: Goal, point: Point, share: float) -> Point:
+    """Grow by a share of the budget and shrink back; kept where that has paid."""
+    budget, size = goal.budget, point.pattern.n * point.pattern.p
+    most = budget + max(1, int(share * budget))
+    most = min(most, max(int(FULLEST * size), budget + max(1, int(0.1 * budget))))
+    cycled = shrink(goal, grow(goal, point, most - len(point.values)))
+    return cycled if cycled is not None and cycled.explained > point.explained else point
+
+
+def _exponent(diagonal: Array) -> int:
+    """Of the power of four that the largest variance is about."""
+    return int(np.frexp(diagonal.max(initial=0.0))[1]) // 2
+
+
+def _with_variance(diagonal: Array, p: int, starts: Sequence[sparse.csr_array]) -> Indices:
+    """Features that vary or are in a start, filled up to p with others."""
+    varies = diagonal > 0.0
+    for rows in starts:
+        varies[rows.indices] = True
+    if np.count_nonzero(varies) < p:
+        varies[np.flatnonzero(~varies)[: p - np.count_nonzero(varies)]] = True
+    return np.flatnonzero(varies)
+
+
+def _given(cov: Covariance, rows: sparse.csr_array) -> Point:
+    dense = np.ascontiguousarray(rows.toarray().T)
+    pattern = Pattern.of(dense != 0.0)
+    return polish(cov, pattern, dense.ravel()[pattern.listed], 0, 0.0)
+
+
+def _is_within(goal: Goal, point: Point) -> bool:
+    return len(point.values) <= goal.budget and point.pattern.sizes.max() <= goal.cap
+
+
+def _as_refined(cov: Covariance, point: Point, features: Indices, n: int, exponent: int) -> Refined:
+    pattern, values, _ = point
+    exact = pattern.retract(values)
+    values = values if exact is None else exact
+    if not np.all(values):
+        pattern, values = pattern.keep(values != 0.0), values[values != 0.0]
+    energies = np.bincount(pattern.col, values * cov.entries(pattern)(values), pattern.p)
+    order = pattern.by_column
+    rows = sparse.csr_array(
+        (values[order], features[pattern.row[order]], pattern.column_start), shape=(pattern.p, n)
+    )
+    return Refined(rows, np.ldexp(energies, 2 * exponent))
