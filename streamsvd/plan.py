@@ -1,5 +1,6 @@
 """The problem that a fit solves, and what it will take, before it starts: integer arithmetic."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,10 @@ class Problem:
         Samples in a chunk of the source: the least that can be read at a time.
     source_itemsize : int
         Bytes of a number of the source.
+    source_chunk_bytes : int
+        Bytes that a chunk of the source decodes to, where that is more than its samples take.
+    decoded : callable, optional
+        Bytes that are decoded to read so many samples; by default what they take.
     """
 
     n_features: int
@@ -61,6 +66,24 @@ class Problem:
     seed: int = 0
     source_chunk: int = 1
     source_itemsize: int = 8
+    source_chunk_bytes: int = 0
+    decoded: Callable[[int], int] | None = None
+
+    def strip_width(self, memory_limit: int) -> int:
+        """Samples to read at a time."""
+        return strip_width(
+            self.n_features,
+            self.n_samples,
+            self.source_chunk,
+            memory_limit,
+            self.source_chunk_bytes,
+        )
+
+    def decoded_bytes(self, n_samples: int) -> int:
+        """Bytes that are decoded to read so many samples."""
+        if self.decoded is not None:
+            return self.decoded(n_samples)
+        return self.n_features * n_samples * self.source_itemsize
 
     @property
     def is_reduced(self) -> bool:
@@ -175,10 +198,10 @@ def make_plan(problem: Problem, *, memory_limit: int, place: str, width: int | N
         state += n * n // 4 + 32 * p * n
     # components and right vectors, built at the end: dense, pattern and sparse
     result = (8 if is_block else 4) * 8 * p * (min(n, reach) + min(n_total, reach))
-    strip = strip_width(n, n_total, problem.source_chunk, memory_limit)
+    strip = problem.strip_width(memory_limit)
     # one strip is written and one cast and worked on while the next is read and decoded
     cast = itemsize if itemsize > source_itemsize else 0
-    strips = n * strip * (2 * itemsize + cast + 3 * source_itemsize)
+    strips = n * strip * (2 * itemsize + cast) + 3 * problem.decoded_bytes(strip)
     strips += 16 * n * min(256, n_total // 64 + 1)  # leaves of moments
     base = FIXED_BYTES + state + max(result, strips)
     matrix, rows = column * n_total, p * n_total * itemsize
@@ -234,9 +257,9 @@ def make_gram_plan(problem: Problem, *, memory_limit: int) -> Plan:
     n, n_samples, p = problem.n_features, problem.n_samples, problem.n_components
     n_block_steps = problem.n_transforms if problem.is_reduced and problem.is_block else 0
     matrix = 8 * n * (n + 1)
-    strip = strip_width(n, n_samples, problem.source_chunk, memory_limit)
+    strip = problem.strip_width(memory_limit)
     # two strips, two batches, the sums
-    strips = n * strip * (8 + 3 * problem.source_itemsize) + 2 * 8 * n * batch_samples(n)
+    strips = n * strip * 8 + 3 * problem.decoded_bytes(strip) + 2 * 8 * n * batch_samples(n)
     sums = gram_sums(n, n_samples)
     reading = strips + sums * matrix
     # the matrix, and the copy that the transforms rotate; supports and scores; the components

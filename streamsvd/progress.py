@@ -1,5 +1,6 @@
 """Progress of long work: a bar, a callable, or nothing."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,8 +36,11 @@ def progress_bar(
 
         yield advance
         return
-    disable = None if progress is None else not progress
-    with tqdm(total=total, initial=done, desc=name, disable=disable, unit_scale=True) as bar:
+    shown = sys.stderr.isatty() if progress is None else progress
+    if not shown:  # not even a bar that shows nothing: tqdm has a lock that forks share
+        yield lambda units: None
+        return
+    with tqdm(total=total, initial=done, desc=name, unit_scale=True) as bar:
 
         def advance_bar(units: int) -> None:
             bar.update(units)

@@ -69,9 +69,16 @@ def gram_sums(n_features: int, n_samples: int) -> int:
 
 
 def strip_width(
-    n_features: int, n_samples: int, source_chunk: int, memory_limit: int | None = None
+    n_features: int,
+    n_samples: int,
+    source_chunk: int,
+    memory_limit: int | None = None,
+    chunk_bytes: int = 0,
 ) -> int:
-    """Samples to read at a time: whole chunks of the source, so that none is read twice."""
+    """Samples to read at a time: whole chunks of the source, so that none is read twice.
+
+    `chunk_bytes` are those that a chunk takes where that is more than its samples do.
+    """
     target = STRIP_BYTES if memory_limit is None else min(STRIP_BYTES, memory_limit // 32)
-    chunk = 8 * n_features * source_chunk
+    chunk = max(8 * n_features * source_chunk, chunk_bytes)
     return min(source_chunk * max(1, target // chunk), n_samples)

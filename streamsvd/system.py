@@ -3,7 +3,13 @@
 import os
 import resource
 import shutil
+import threading
+from contextlib import ContextDecorator
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
 
 from streamsvd.errors import ResourceError
 
@@ -21,6 +27,55 @@ def n_cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+class _OneBlasThread(ContextDecorator):
+    """BLAS on one thread inside of any block; the limits from before when all have been left.
+
+    Limits are those of the process: where each thread that fits set and restored them by itself,
+    the first to leave would take the limit from the others. And threadpoolctl lets one thread at a
+    time set them, others silently do nothing (from 3.7 on): who that is, is reset first.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside = threading.Lock(), 0
+        self._limited: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                _reset_controlling_thread()
+                self._limited = _blas().limit(limits=1, user_api="blas")
+
+    def __exit__(self, *exc: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                _reset_controlling_thread()
+                self._limited.restore_original_limits()
+                _reset_controlling_thread()
+                self._limited = None
+
+
+one_blas_thread = _OneBlasThread()
+"""A context manager and decorator: the last bits of a product depend on how many threads share it.
+"""
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """The libraries that NumPy and SciPy multiply with."""
+    import scipy.linalg  # noqa: F401  (loads its own)
+
+    return ThreadpoolController()
+
+
+def _reset_controlling_thread() -> None:
+    for library in _blas().lib_controllers:
+        reset = getattr(library, "clear_controlling_thread", None)
+        if reset is not None:
+            reset(force=True)
 
 
 def page_cache() -> int:

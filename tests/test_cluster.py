@@ -1,5 +1,6 @@
 """On a Dask cluster of processes: the same bits, also when workers are killed."""
 
+import gc
 import os
 import signal
 import threading
@@ -66,6 +67,17 @@ def folders_of(client: Client) -> list[str]:
     """What the workers have in their directories."""
     folders = client.run(lambda dask_worker: dask_worker.local_directory)
     return [p.name for folder in folders.values() for p in Path(folder).glob("streamsvd-*")]
+
+
+def keys_of(client: Client) -> list[str]:
+    """What the scheduler knows of our work; it takes a moment to forget."""
+    began = time.monotonic()
+    while True:
+        keys = client.run_on_scheduler(lambda dask_scheduler: list(map(str, dask_scheduler.tasks)))
+        ours = [key for key in keys if "streamsvd" in key]
+        if not ours or time.monotonic() - began > 10:
+            return ours
+        time.sleep(0.05)
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -496,3 +508,59 @@ def test_a_share_larger_than_the_memory_of_its_worker(tmp_path: Path, run: dict[
         assert client.run(os.getpid) == pids
     here = sparse_svd(path, P, **options)
     assert differences(made_there, here) == []
+
+
+# ------------------------------------------------------------------------ nothing stays behind
+
+
+@pytest.fixture
+def _no_collector() -> Iterator[None]:
+    """What is gone is gone without Python's cyclic collector."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("_no_collector")
+@pytest.mark.parametrize("name", ["plain", "block", "gram", "scores"])
+def test_nothing_stays_on_the_workers(
+    three: Client, store: Path, tmp_path: Path, name: str
+) -> None:
+    for k in range(3):
+        if name == "gram":
+            sparse_pca(store, P, client=three, max_fill=0.3)
+        elif name == "scores":
+            result = sparse_svd(store, P, n_transforms=5)
+            result.transform(store, tmp_path / f"{k}.zarr", client=three)
+            result.accuracy(store, client=three)
+        else:
+            sparse_svd(store, P, client=three, **({"n_transforms": 5} | OPTIONS[name]))
+        assert keys_of(three) == []
+
+
+@pytest.mark.usefixtures("_no_collector")
+@pytest.mark.parametrize("reduction", [None, "gram"])
+def test_nothing_stays_after_an_error(three: Client, tmp_path: Path, reduction: str | None) -> None:
+    X = normal(N, SAMPLES)
+    X[3, SAMPLES - 5] = np.nan
+    path = write_zarr(tmp_path / "x.zarr", X, (N, 170))
+    with pytest.raises(SourceError, match=f"NaN at feature 3, sample {SAMPLES - 5}") as caught:
+        sparse_svd(path, P, client=three, reduction=reduction)
+    assert keys_of(three) == []
+    assert caught.value is not None  # its traceback is alive until here
+    assert folders_of(three) == []
+
+
+def test_a_client_that_is_closed_meanwhile(store: Path) -> None:
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as made,
+        Client(made) as client,
+    ):
+
+        def close(stage: str, done: int, total: int) -> None:
+            if stage == "transforms":
+                client.close()
+
+        with pytest.raises(ResourceError, match="the client is clos"):
+            sparse_svd(store, P, n_transforms=100_000, client=client, progress=close)

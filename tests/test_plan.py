@@ -4,6 +4,8 @@ import json
 import resource
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 from dask.utils import format_bytes
 from hypothesis import given
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from streamsvd import OptionError, ResourceError, sizes, system
 from streamsvd.options import parse_size
@@ -461,3 +464,27 @@ def test_too_little_disk_has_both_numbers(tmp_path: Path) -> None:
         check_free_disk(tmp_path, 2**62)
     for word in (f"{2**62:,}", "bytes free", str(tmp_path), "workspace="):
         assert word in str(refused.value)
+
+
+# ------------------------------------------------------------------------------ threads of BLAS
+
+
+def test_limits_of_blas_are_those_from_before() -> None:
+    """However fits in many threads overlap."""
+
+    def limits() -> list[int]:
+        return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+
+    before = limits()
+    seen: list[int] = []
+
+    def work(k: int) -> None:
+        for _ in range(20):
+            with system.one_blas_thread:
+                time.sleep(0.0005 * (k % 3))
+                seen.extend(limits())
+
+    with threadpool_limits(limits=before[0], user_api="blas"), ThreadPoolExecutor(12) as pool:
+        list(pool.map(work, range(24)))
+    assert set(seen) == {1}
+    assert limits() == before

@@ -509,6 +509,13 @@ def test_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
     assert "transforms" in err
 
 
+@pytest.mark.parametrize("progress", [False, None])
+def test_no_bar_no_lock(progress: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bar of tqdm, even one that is not shown, makes a lock that forked processes share."""
+    monkeypatch.setattr("streamsvd.progress.tqdm", lambda *_, **__: pytest.fail("a bar was made"))
+    sparse_svd(X, P, n_transforms=M, progress=progress)
+
+
 # -------------------------------------------------------------------------- seed, memory of X
 
 

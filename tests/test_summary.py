@@ -1,6 +1,6 @@
 """What a result says of itself: text, HTML, what the fit took."""
 
-import json
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -137,10 +137,7 @@ def test_seconds_grow_with_a_refinement_and_are_saved(tmp_path: Path) -> None:
 
 
 def test_results_saved_without_them_still_load(result: SVDResult, tmp_path: Path) -> None:
-    result.save(tmp_path / "r.zarr")
-    metadata = json.loads((tmp_path / "r.zarr" / "zarr.json").read_text())
-    del metadata["attributes"]["seconds"], metadata["attributes"]["bytes_read"]
-    (tmp_path / "r.zarr" / "zarr.json").write_text(json.dumps(metadata))
+    replace(result, seconds=None, bytes_read=None).save(tmp_path / "r.zarr")
     again = SVDResult.load(tmp_path / "r.zarr")
     assert again.seconds is again.bytes_read is None
     assert not {"time", "read"} & {line.split()[0] for line in repr(again).splitlines() if line}

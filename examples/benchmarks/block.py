@@ -43,7 +43,7 @@ class Clock:
         self.rows: list[int] = []
         self.start = time.perf_counter()
 
-    def after_step(self) -> bool:
+    def after_step(self, count: int) -> bool:
         """Note all three."""
         self.steps.append(time.perf_counter() - self.start)
         log, (_, g, h) = self.log, self.log.step(len(self.log) - 1)

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from threadpoolctl import threadpool_limits
 
 from streamsvd.algorithm.log import SLICE, TransformLog
 from streamsvd.arrays import Array
 from streamsvd.kernels.supports import identity_bits, mix_supports, popcount
 from streamsvd.matrix.tiled import RowProduct, TiledColumns
 from streamsvd.matrix.working import WorkingMatrix
+from streamsvd.system import one_blas_thread
 
 
 class BlockLog:
@@ -140,7 +140,7 @@ class BlockLog:
                 counts[m] += popcount(support[: self.n_components].ravel())
         return counts
 
-    @threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # same bits
+    @one_blas_thread
     def _leading(self, side: int, size: int, k: int) -> Any:
         """First `p` columns of the product of `k` factors of one side, with their structure.
 
@@ -192,7 +192,7 @@ class BlockLog:
         columns = np.unique(np.concatenate([np.arange(self.n_components), *indices]))
         return columns[columns < self.n_samples]
 
-    @threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # same bits
+    @one_blas_thread
     def replay_combined(self, panel: Array, columns: Array, steps: range) -> None:
         """Apply some steps to the `columns` that they combine, `panel` (n, any), in place."""
         tiled = TiledColumns([panel], [panel], 0, panel.shape[1])
@@ -203,7 +203,7 @@ class BlockLog:
             RowProduct(indices[: len(g)], g, tiled).on_panel(panel, columns)
             panel[:, places] = stepped
 
-    @threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # same bits
+    @one_blas_thread
     def replay_rows(self, working: WorkingMatrix, first: int, steps: range) -> None:
         """Multiply the rows of `working`, the columns `first` and on, as some steps did."""
         tiled = TiledColumns(working.chunks, working.chunks, first, first + working.n_samples)

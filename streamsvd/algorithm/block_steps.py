@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 from scipy.linalg import svd
-from threadpoolctl import threadpool_limits
 
 from streamsvd.algorithm.block_log import BlockLog, rotate_panel
 from streamsvd.algorithm.seam import Executor, Leading
@@ -23,6 +22,7 @@ from streamsvd.arrays import Array
 from streamsvd.kernels.scores import SELECTION_CODES
 from streamsvd.kernels.tiles import best_of_held
 from streamsvd.matrix.partition import Partition
+from streamsvd.system import one_blas_thread
 
 UNSCORED = -1
 """The selection of steps whose columns are given from outside."""
@@ -131,7 +131,7 @@ class BlockCoordinator:
         return np.ascontiguousarray(panel[:, p:])
 
 
-@threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # same bits
+@one_blas_thread
 def block_algorithm(
     coordinator: BlockCoordinator,
     executor: Executor,

@@ -10,6 +10,7 @@ import numpy as np
 
 from streamsvd.algorithm.block_log import Log
 from streamsvd.arrays import Array
+from streamsvd.cluster.submitted import Submitted
 from streamsvd.cluster.waiting import Advance, Lost, answer_of, wait_for_workers, workers_of
 from streamsvd.cluster.worker import Columns, Share, read_columns
 from streamsvd.data.source import Source
@@ -90,6 +91,8 @@ class ClusterColumns:
             )
             for start, stop in pairwise(bounds)
         ]
+        self._submitted = Submitted(client)
+        self._futures: list[Any] = [None] * len(self._shares)
         self._actors: list[Any] = [None] * len(self._shares)
         self._addresses = [""] * len(self._shares)
         self._losses = [0] * len(self._shares)
@@ -156,9 +159,10 @@ class ClusterColumns:
             if actor is not None:
                 try:
                     answer_of(self._client, actor.close(), self._addresses[k])
-                except (Lost, OSError, RuntimeError):
-                    logger.debug("the worker of columns %d is gone", k)
+                except Exception as error:  # whatever ended the fit: there may be no cluster left
+                    logger.debug("columns %d could not be removed: %s", k, error)
         self._actors = [None] * len(self._shares)
+        self._submitted.cancel()
 
     # ------------------------------------------------------- as the coordinator asks for it
 
@@ -243,10 +247,11 @@ class ClusterColumns:
         there = wait_for_workers(self._client)
         held = {address: self._addresses.count(address) for address in there}
         address = min(sorted(held), key=held.__getitem__)
-        future = self._client.submit(
+        future = self._submitted.submit(
             Columns, self._shares[k], actor=True, workers=[address], allow_other_workers=False,
-            key=f"streamsvd-columns-{k}-{uuid.uuid4().hex[:8]}", pure=False,
+            key=f"streamsvd-columns-{k}-{uuid.uuid4().hex[:8]}",
         )  # fmt: skip
+        self._futures[k] = future
         self._addresses[k] = address
         self._actors[k] = answer_of(self._client, future, address)
 
@@ -292,8 +297,8 @@ class ClusterColumns:
         log, steps = self._log, range(len(self._log))
         columns = log.combined(steps)
         parts = [
-            self._client.submit(
-                read_columns, share, columns, self._preprocessing, pure=False,
+            self._submitted.submit(
+                read_columns, share, columns, self._preprocessing,
                 key=f"streamsvd-combined-{uuid.uuid4().hex[:8]}",
             )
             for share in self._shares

@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from streamsvd.arrays import Array
+from streamsvd.cluster.submitted import Submitted
 from streamsvd.cluster.waiting import Advance, answer_of, n_threads, watch
 from streamsvd.data.source import Source, dense
 from streamsvd.errors import OptionError
@@ -52,8 +53,7 @@ def cluster_sums(
         columns = None if right is None else right[:, part.start : part.stop]
         return sum_up, components, preprocessing, part, columns, with_gram
 
-    tree = SumTree(lambda total, sums: client.submit(_sum, total, sums, pure=False))
-    return cast(Sums, _by_tasks(client, "accuracy", reader, advance, work, tree))
+    return cast(Sums, _by_tasks(client, "accuracy", reader, advance, work, adds=True))
 
 
 def _by_tasks(
@@ -62,7 +62,7 @@ def _by_tasks(
     reader: StripReader,
     advance: Advance,
     work: Callable[[StripReader], tuple[Any, ...]],
-    tree: SumTree | None = None,
+    adds: bool = False,
 ) -> Any:
     """Call a function for runs of strips; the sum of the answers, if they are added up."""
     source, width = reader.source, reader.width
@@ -77,20 +77,22 @@ def _by_tasks(
     key = f"streamsvd-{name}-{uuid.uuid4().hex[:8]}"
     tasks: list[tuple[Any, int]] = []
     futures = []
-    for start in range(0, source.n_samples, run):
-        stop = min(start + run, source.n_samples)
-        part = StripReader(source, reader.dtype, width, start=start, stop=stop)
-        future = client.submit(*work(part), key=f"{key}-{start}", pure=False)
-        tasks.append((future, stop - start))
-        if tree is None:
-            futures.append(future)
-        else:
-            tree.add(future)
-    if tree is not None:
-        futures.append(tree.total())
-    del future  # `watch` releases the last one too
-    watch(client, tasks, advance)
-    return [answer_of(client, future) for future in futures][-1]
+    with Submitted(client) as submitted:
+        tree = _tree(submitted)
+        for start in range(0, source.n_samples, run):
+            stop = min(start + run, source.n_samples)
+            part = StripReader(source, reader.dtype, width, start=start, stop=stop)
+            future = submitted.submit(*work(part), key=f"{key}-{start}")
+            tasks.append((future, stop - start))
+            if adds:
+                tree.add(future)
+            else:
+                futures.append(future)
+        if adds:
+            futures.append(tree.total())
+        del future  # `watch` releases the last one too
+        watch(client, tasks, advance)
+        return [answer_of(client, future) for future in futures][-1]
 
 
 def cluster_gram(
@@ -104,36 +106,34 @@ def cluster_gram(
     """
     _refuse_unreadable(source)
     n, n_samples, leaf = source.n_features, source.n_samples, leaf_samples(source.n_features)
-    name = f"streamsvd-gram-{uuid.uuid4().hex[:8]}"
+    name, asked = f"streamsvd-gram-{uuid.uuid4().hex[:8]}", (center, normalize)
     shift: Any = None
-    if "features" in (center, normalize):
-        shift = client.submit(
-            _first_sample,
-            _part(client, source, 0, 1),
-            center,
-            normalize,
-            key=f"{name}-shift",
-            pure=False,
-        )
-    tree = SumTree(lambda total, node: client.submit(_sum, total, node, pure=False))
     tasks: list[tuple[Any, int]] = []
     n_leaves = -(-n_samples // leaf)
     threads = n_leaves if source.computed_by_workers else n_threads(client)
-    for k, (level, lo, hi) in enumerate(_tasks(n_leaves, threads)):
-        start, stop = lo * leaf, min(hi * leaf, n_samples)
-        node = client.submit(
-            _node, _part(client, source, start, stop), start, stop, center, normalize, shift,
-            key=f"{name}-sum-{k}", pure=False,
-        )  # fmt: skip
-        tasks.append((node, stop - start))
-        tree.add(node, level)
-    total = tree.total()
-    del node
-    watch(client, tasks, advance)
-    node = np.array(answer_of(client, total))
-    shift = np.zeros(n) if shift is None else answer_of(client, shift)
+    with Submitted(client) as submitted:
+        tree = _tree(submitted)
+        if "features" in asked:
+            first = _part(submitted, source, 0, 1)
+            shift = submitted.submit(_first_sample, first, *asked, key=f"{name}-shift")
+        for k, (level, lo, hi) in enumerate(_tasks(n_leaves, threads)):
+            start, stop = lo * leaf, min(hi * leaf, n_samples)
+            part = _part(submitted, source, start, stop)
+            node = submitted.submit(_node, part, start, stop, *asked, shift, key=f"{name}-sum-{k}")
+            tasks.append((node, stop - start))
+            tree.add(node, level)
+        total = tree.total()
+        del node, part  # `watch` releases them
+        watch(client, tasks, advance)
+        node = np.array(answer_of(client, total))
+        shift = np.zeros(n) if shift is None else answer_of(client, shift)
     learned = Preprocessing(center, normalize, np.zeros(n), np.ones(n))
     return finish(node, learned, shift, n_samples, source.name)
+
+
+def _tree(submitted: Submitted) -> SumTree:
+    """Sums on the workers."""
+    return SumTree(lambda total, node: submitted.submit(_sum, total, node))
 
 
 def _sum(total: Any, node: Any) -> Any:
@@ -161,10 +161,10 @@ def _tasks(n_leaves: int, threads: int) -> Iterator[tuple[int, int, int]]:
         start += FAN_IN**level
 
 
-def _part(client: Any, source: Source, start: int, stop: int) -> Any:
+def _part(submitted: Submitted, source: Source, start: int, stop: int) -> Any:
     """What a task reads from: the source, or of a Dask array the samples, computed before it."""
     if source.computed_by_workers:
-        return client.compute(source.lazy(start, stop))
+        return submitted.compute(source.lazy(start, stop))
     return source
 
 

@@ -51,8 +51,13 @@ def check_client(client: Any) -> Any:
 
 
 def workers_of(client: Any) -> dict[str, Any]:
-    """Address and description of each worker that is there."""
-    return dict(client.scheduler_info(n_workers=-1)["workers"])
+    """Address and description of each worker that is there; refuses a client that was closed."""
+    if client.status in ("closing", "closed"):
+        raise ResourceError(
+            f"the client is {client.status}: keep it open until the fit has ended; run again with "
+            "an open one (with resume=True if there is a workspace)"
+        )
+    return dict(client.scheduler_info(n_workers=-1).get("workers", {}))
 
 
 def n_threads(client: Any) -> int:

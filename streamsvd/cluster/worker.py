@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from streamsvd.algorithm.block_log import Log
 from streamsvd.algorithm.replay import replay_columns
@@ -24,6 +23,7 @@ from streamsvd.passes.moments import row_moments
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.passes.strips import StripReader
 from streamsvd.storage.raw import create_raw_array, reserve_files
+from streamsvd.system import one_blas_thread
 
 MAPPED_BYTES = 32 * 2**20
 """Dask counts mapped pages as memory of the worker: beyond so many they are unmapped."""
@@ -72,7 +72,6 @@ class Columns:
             share.source, self._working, share.center, share.normalize, share.start
         )
         self._last = -1
-        self._blas = ThreadpoolController()
         self._answer: Any = None
 
     def _make(self) -> WorkingMatrix:
@@ -143,7 +142,7 @@ class Columns:
         if method == "apply":
             answer = _owned(self._partition.apply(*own))
         else:
-            with self._blas.limit(limits=1, user_api="blas"):  # same bits
+            with one_blas_thread:
                 answer = getattr(self._partition, method)(*own)
         if method in ("apply", "apply_block"):
             self._last, self._answer = step, answer

@@ -10,10 +10,11 @@ import numpy as np
 
 from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis, named
-from streamsvd.data.source import Source, Strips, dense, refuse_options
-from streamsvd.data.zarr_nodes import open_zarr
+from streamsvd.data.source import Source, Strips, dense, open_file, refuse_options
+from streamsvd.data.zarr_nodes import attributes_of, check_array, open_zarr, sound
 from streamsvd.errors import OptionError, SourceError
 from streamsvd.options import Ask
+from streamsvd.storage.checked import checked
 
 
 def open_anndata(
@@ -31,19 +32,31 @@ def open_anndata(
         return part.X if layer is None else part.layers[layer]
 
     axis = ask.sample_axis or 0
-    if x.is_view:  # its X would be a copy of the whole
-
-        def take(start: int, stop: int) -> Array:
-            return dense(values(x[:, start:stop] if axis else x[start:stop]))
-
-        first = _there(values(x[:1, :1]))
-        source: Source = Strips(take, first.dtype, x.shape, axis, name)
-    else:
-        source = open_matrix(_there(values(x)), Ask(axis))
-        source.name = name
+    with open_file(name):
+        source = _open_matrix(x, values, axis, name, open_matrix)
     both = (named("obs", x.obs_names.to_numpy()), named("var", x.var_names.to_numpy()))
     source.features, source.samples = both[1 - axis], both[axis]
     return source
+
+
+def _open_matrix(
+    x: Any,
+    values: Callable[[Any], Any],
+    axis: int,
+    name: str,
+    open_matrix: Callable[[Any, Ask], Source],
+) -> Source:
+    """The matrix that `values` takes from an AnnData."""
+    if not x.is_view:
+        source = open_matrix(_there(values(x)), Ask(axis))
+        source.name = name
+        return source
+
+    def take(start: int, stop: int) -> Array:  # the matrix of a view would be a copy of the whole
+        with open_file(name):
+            return dense(values(x[:, start:stop] if axis else x[start:stop]))
+
+    return Strips(take, _there(values(x[:1, :1])).dtype, x.shape, axis, name)
 
 
 def _there(matrix: Any) -> Any:
@@ -57,13 +70,14 @@ def open_anndata_group(group: Any, ask: Ask, fitted: Ask, name: str) -> Source:
     refuse_options(name, sample_dim=ask.sample_dim)
     layer = fitted.layer if ask.layer is None else ask.layer
     key = "X" if layer is None else f"layers/{layer}"
-    if key not in group:
-        found = ", ".join(group["layers"]) if "layers" in group else ""
-        kind = SourceError if layer is None else OptionError
-        raise kind(f"{name} has no {key}; layer= can be one of: {found or 'none'}")
-    asked = Ask(ask.sample_axis or 0, missing_chunks=ask.missing_chunks)
-    source = open_zarr(group[key], asked, Ask(), f"{name}/{key}")
-    source.features = _stored_names(group, "obs" if source.sample_axis else "var")
+    with sound(name):
+        if key not in group:
+            found = ", ".join(_members(group["layers"])) if "layers" in group else ""
+            kind = SourceError if layer is None else OptionError
+            raise kind(f"{name} has no {key}; layer= can be one of: {found or 'none'}")
+        asked = Ask(ask.sample_axis or 0, missing_chunks=ask.missing_chunks)
+        source = open_zarr(group[key], asked, Ask(), f"{name}/{key}")
+        source.features = _stored_names(group, "obs" if source.sample_axis else "var", name)
     if source.features is not None and len(source.features) != source.n_features:
         raise SourceError(
             f"{name} is not whole: {len(source.features)} names for {source.n_features} features"
@@ -71,16 +85,27 @@ def open_anndata_group(group: Any, ask: Ask, fitted: Ask, name: str) -> Source:
     return source
 
 
-def _stored_names(group: Any, dim: str) -> Axis | None:
+def _members(group: Any) -> list[str]:
+    """Names of what is in a group, none of a store that cannot list."""
+    try:
+        return sorted(group)
+    except NotImplementedError:
+        return []
+
+
+def _stored_names(group: Any, dim: str, name: str) -> Axis | None:
     """The index of a table of AnnData, None where it cannot be read as text."""
-    if dim not in group or "_index" not in group[dim].attrs:
-        return None
-    key = f"{dim}/{group[dim].attrs['_index']}"
-    if key not in group:
+    index = attributes_of(group[dim]).get("_index") if dim in group else None
+    key = f"{dim}/{index}"
+    if index is None or key not in group:
         return None
     node = group[key]
-    if "values" in (() if hasattr(node, "dtype") else node):
-        node = node["values"]
-    if getattr(node, "dtype", np.dtype(object)).kind not in "TUbiuf":  # never unpickle
+    if not hasattr(node, "dtype"):
+        if "values" not in node:
+            return None
+        node, key = node["values"], f"{key}/values"
+    if node.dtype.kind not in "TUbiuf":  # never unpickle
         return None
-    return named(dim, np.asarray(node[:]).astype(object))
+    check_array(node, f"{name}/{key}", Ask(missing_chunks="fill"), is_text=True)
+    names = checked(node, f"{name}/{key}", may_miss=True)[:]
+    return named(dim, np.asarray(names).astype(object))

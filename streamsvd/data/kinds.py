@@ -62,7 +62,7 @@ def open_data(x: Any, ask: Ask, fitted: Ask | None = None) -> Source:
 def opener_of(x: Any) -> Opener | None:
     """What opens data of the kind of `x`, None if nothing does."""
     if isinstance(x, str | os.PathLike):
-        path = Path(x).expanduser()
+        path = Path(os.path.expanduser(x))
         return OPENERS.get(path.suffix if path.is_file() else "", OPENERS[""])
     kinds = (kind for kind in OPENERS if isinstance(kind, tuple) and is_a(x, *kind))
     return next((OPENERS[kind] for kind in kinds), None)

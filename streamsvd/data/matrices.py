@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvd.arrays import Array
 from streamsvd.data.source import (
     ArraySource,
     DaskSource,
@@ -12,6 +13,7 @@ from streamsvd.data.source import (
     asked_axis,
     check_compressed,
     check_matrix,
+    open_file,
 )
 from streamsvd.errors import SourceError
 from streamsvd.options import Ask
@@ -56,8 +58,17 @@ def open_sliced(x: Any, ask: Ask, fitted: Ask) -> Source:
     """What gives NumPy or SciPy matrices when sliced: also HDF5 datasets, also those of AnnData."""
     name = f"the {type(x).__name__.strip('_')}"
     axis = asked_axis(name, ask, fitted)
-    check_matrix(x.dtype, x.shape, name)
-    if hasattr(x, "format"):
-        check_compressed(f"{x.format}_matrix", axis, name)
-    chunks = getattr(x, "chunks", None) or (1, 1)
-    return Source(x, axis, name, chunks[axis])
+    with open_file(name):
+        check_matrix(x.dtype, x.shape, name)
+        if hasattr(x, "format"):
+            check_compressed(f"{x.format}_matrix", axis, name)
+        chunks = getattr(x, "chunks", None) or (1, 1)
+        return SlicedSource(x, axis, name, chunks[axis])
+
+
+class SlicedSource(Source):
+    """A `Source` that another library slices, from memory or from an open file."""
+
+    def _read(self, start: int, stop: int) -> Array:
+        with open_file(self.name):
+            return super()._read(start, stop)

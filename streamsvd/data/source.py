@@ -1,16 +1,21 @@
 """What a source is: a matrix of features by samples that is read in strips of samples."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from dask.utils import format_bytes
 
 from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis
-from streamsvd.errors import OptionError, SourceError
+from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
 from streamsvd.options import Ask
+
+MOST_BYTES = 2**62
+"""No matrix is larger, and arithmetic on sizes stays within 64 bits."""
 
 
 class Source:
@@ -45,6 +50,9 @@ class Source:
         Whether the workers of a cluster can open it: a pickled source is one, not the data.
     computed_by_workers : bool
         Whether `lazy` gives samples that the workers of a cluster compute.
+    chunk_bytes : int
+        Bytes that are decoded to read `chunk` samples: more than they take where stored chunks
+        reach beyond the array. 0 of what is not stored in chunks.
     drops_pages : bool
         May be set. Whether files are dropped from the page cache when they were read: they are not
         read again soon, and the working store needs the room. Means nothing where there are none.
@@ -53,11 +61,13 @@ class Source:
     features: Axis | None = None
     samples: Axis | None = None
     bytes_read: int = 0
+    chunk_bytes: int = 0
     is_resident: bool = False
     is_resumable: bool = False
     readable_by_workers: bool = False
     computed_by_workers: bool = False
     drops_pages: bool = False
+    _gives_new: bool = False  # whether what `_read` gives is no one else's
 
     def __init__(self, array: Any, sample_axis: int, name: str, chunk: int) -> None:
         self.name, self.dtype = name, array.dtype
@@ -67,9 +77,22 @@ class Source:
 
     def read(self, start: int, stop: int, dtype: np.dtype[Any]) -> Array:
         """Samples ``start..stop-1`` as a new C-contiguous (n, stop - start) array of `dtype`."""
+        try:
+            strip = self._counted(self._read(start, stop))
+        except MemoryError as error:
+            raise ResourceError(
+                f"{self.name}: there is no memory to read samples {start} to {stop - 1}, which "
+                f"takes about {format_bytes(3 * self.decoded_bytes(stop - start))}; free some, or "
+                "store the data in smaller chunks"
+            ) from error
         with np.errstate(over="ignore"):  # infinities are found and named by the caller
-            strip = self._counted(self._strip(start, stop))
+            if self._gives_new:
+                return np.require(strip, dtype=dtype, requirements=["C", "W", "A"])
             return np.array(strip, dtype=dtype, order="C")
+
+    def decoded_bytes(self, samples: int) -> int:
+        """Bytes that reading so many samples decodes, before they are cast."""
+        return int(self.n_features * samples * self.dtype.itemsize)
 
     def lazy(self, start: int, stop: int) -> Any:
         """Samples ``start..stop-1`` as a Dask array, None if not `computed_by_workers`."""
@@ -77,6 +100,10 @@ class Source:
 
     def fingerprint(self) -> str | None:
         """Changes when the data do, as far as that can be known; None if not `is_resumable`."""
+        return None
+
+    def places(self) -> str | None:
+        """Changes when the files are others, if of the same content; None without any."""
         return None
 
     def own_memory(self, dtype: np.dtype[Any]) -> Array | None:
@@ -94,7 +121,7 @@ class Source:
         self.bytes_read += strip.nbytes
         return strip
 
-    def _strip(self, start: int, stop: int) -> Array:
+    def _read(self, start: int, stop: int) -> Array:
         """Samples ``start..stop-1`` (n, stop - start) as they are stored."""
         strip = self.array[:, start:stop] if self.sample_axis else self.array[start:stop]
         return dense(strip) if self.sample_axis else dense(strip).T
@@ -136,7 +163,7 @@ class DaskSource(Source):
         """Samples ``start..stop-1`` as a Dask array, (n, stop - start)."""
         return self.array[:, start:stop] if self.sample_axis else self.array[start:stop].T
 
-    def _strip(self, start: int, stop: int) -> Array:
+    def _read(self, start: int, stop: int) -> Array:
         return dense(self.lazy(start, stop).compute())
 
 
@@ -173,6 +200,11 @@ def check_matrix(dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> Non
         raise SourceError(f"{name} has shape {shape}; need two axes, features and samples")
     if 0 in shape:
         raise SourceError(f"{name} is empty: shape {shape}")
+    if math.prod(shape) * dtype.itemsize > MOST_BYTES:
+        raise SourceError(
+            f"{name} has shape {shape}, more than {MOST_BYTES:,} bytes, so its metadata must be "
+            "damaged; restore them"
+        )
 
 
 class Strips(Source):
@@ -191,9 +223,23 @@ class Strips(Source):
         self._take = take
         super().__init__(Described(np.dtype(dtype), shape), sample_axis, name, chunk)
 
-    def _strip(self, start: int, stop: int) -> Array:
+    def _read(self, start: int, stop: int) -> Array:
         strip = self._take(start, stop)
         return strip if self.sample_axis else strip.T
+
+
+@contextmanager
+def open_file(name: str) -> Iterator[None]:
+    """What a library raises when it reads from an open file is an error of the source `name`."""
+    try:
+        yield
+    except (StreamSVDError, MemoryError):
+        raise
+    except Exception as error:  # each library raises its own kinds, h5py whatever it calls
+        raise SourceError(
+            f"{name} cannot be read: {type(error).__name__}: {error}; if its file was closed, open "
+            "it again"
+        ) from error
 
 
 def refuse_options(name: str, **options: Any) -> None:

@@ -1,9 +1,6 @@
 """Sources in Zarr stores, checked before they are decoded."""
 
-import hashlib
-import json
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,18 +8,14 @@ from typing import Any
 import numpy as np
 import zarr
 from scipy import sparse
-from zarr.storage import LocalStore, ZipStore
+from zarr.storage import LocalStore
 
 from streamsvd.arrays import Array
 from streamsvd.data.source import Described, Source, check_compressed
-from streamsvd.errors import OptionError, ResourceError, SourceError
-from streamsvd.storage.chunks import (
-    MARK,
-    check_chunk,
-    chunk_keys,
-    drop_chunks,
-    some,
-)
+from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
+from streamsvd.storage.checked import checked
+from streamsvd.storage.chunks import MARK, decoded_numbers, drop_chunks, some
+from streamsvd.storage.fingerprints import fingerprint, places
 from streamsvd.storage.raw import raw_chunk_paths
 
 SPARSE_PARTS = ("data", "indices", "indptr")
@@ -34,45 +27,42 @@ class ZarrSource(Source):
 
     is_resumable = True
     readable_by_workers = True
+    _gives_new = True
 
     def __init__(
         self, array: zarr.Array[Any], sample_axis: int, name: str, missing_chunks: str
     ) -> None:
         self._grid = array.shards or array.chunks
-        self._may_miss = missing_chunks == "fill"
+        self._checked = checked(array, name, may_miss=missing_chunks == "fill")
         super().__init__(array, sample_axis, name, self._grid[sample_axis])
+        self.chunk_bytes = decoded_numbers(array, sample_axis) * array.dtype.itemsize
 
-    def read(self, start: int, stop: int, dtype: np.dtype[Any]) -> Array:
-        """Samples ``start..stop-1`` as a new C-contiguous (n, stop - start) array of `dtype`."""
-        keys = list(self._keys(start, stop))
-        if isinstance(self.array.store, LocalStore):
-            for key in keys:
-                check_chunk(self.array, key, self.name, self._may_miss)
+    def _read(self, start: int, stop: int) -> Array:
+        array = self._checked
         try:
-            strip = self._counted(self._strip(start, stop))  # new already
+            strip: Any = array[:, start:stop] if self.sample_axis else array[start:stop]
+        except (StreamSVDError, MemoryError):
+            raise
         except Exception as error:  # each codec raises its own kinds
             raise SourceError(
                 f"{self.name}: cannot read chunk(s) {some(self._unreadable(start, stop))}: "
                 f"{type(error).__name__}: {error}; restore them"
             ) from error
-        if self.drops_pages:
-            drop_chunks(self.array, keys)
-        with np.errstate(over="ignore"):  # infinities are found and named by the caller
-            return np.require(strip, dtype=dtype, requirements=["C", "W", "A"])
+        if self.drops_pages and isinstance(self.array.store, LocalStore):
+            drop_chunks(self.array, [self._key(place) for place in self._places(start, stop)])
+        return strip if self.sample_axis else strip.T
+
+    def decoded_bytes(self, samples: int) -> int:
+        """Bytes that reading so many samples decodes: whole chunks."""
+        return -(-samples // self.chunk) * self.chunk_bytes
 
     def fingerprint(self) -> str:
-        """Changes when the array does: a digest of its metadata, file sizes and times."""
-        digest = hashlib.sha256(json.dumps(self.array.metadata.to_dict(), default=str).encode())
-        if isinstance(self.array.store, LocalStore):
-            root = Path(self.array.store.root, self.array.path)
-            for key in chunk_keys(self.array):
-                with suppress(FileNotFoundError):
-                    stat = (root / key).stat()
-                    digest.update(f"{key} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-        elif isinstance(self.array.store, ZipStore):
-            stat = Path(self.array.store.path).stat()
-            digest.update(f"{stat.st_size} {stat.st_mtime_ns}".encode())
-        return digest.hexdigest()
+        """See `storage.fingerprints.fingerprint`."""
+        return fingerprint(self.array)
+
+    def places(self) -> str | None:
+        """See `storage.fingerprints.places`."""
+        return places(self.array)
 
     def raw_chunks(self, dtype: np.dtype[Any]) -> tuple[list[Path], int]:
         """The chunk files and their width; refuses an array that cannot be rewritten in place."""
@@ -97,14 +87,13 @@ class ZarrSource(Source):
         for place in self._places(start, stop):
             where = tuple(slice(k * c, (k + 1) * c) for k, c in zip(place, self._grid, strict=True))
             try:
-                self.array[where]
+                self._checked[where]
             except Exception:
-                bad.append(self.array.metadata.encode_chunk_key(place))
+                bad.append(self._key(place))
         return bad
 
-    def _keys(self, start: int, stop: int) -> Iterator[str]:
-        for place in self._places(start, stop):
-            yield self.array.metadata.encode_chunk_key(place)
+    def _key(self, place: tuple[int, ...]) -> str:
+        return self.array.metadata.encode_chunk_key(place)
 
     def _places(self, start: int, stop: int) -> Iterator[tuple[int, ...]]:
         ranges = [range(-(-s // c)) for s, c in zip(self.array.shape, self._grid, strict=True)]
@@ -121,25 +110,48 @@ class SparseSource(Source):
     """
 
     readable_by_workers = True
+    _gives_new = True
 
     def __init__(self, group: zarr.Group, sample_axis: int, name: str) -> None:
         check_compressed(str(group.attrs["encoding-type"]), sample_axis, name)
-        self._parts: dict[str, Any] = {key: group[key] for key in SPARSE_PARTS}
+        self._parts: dict[str, Any] = {
+            key: checked(group[key], f"{name}/{key}", may_miss=True)  # type: ignore[arg-type]
+            for key in SPARSE_PARTS
+        }
         self.name = name
-        self._indptr = self._read("indptr", 0, self._parts["indptr"].shape[0]).astype(np.int64)
-        size = group.attrs["shape"][sample_axis]  # type: ignore[index]
-        fits = len(self._indptr) == size + 1 and self._indptr[0] == 0  # type: ignore[operator]
-        if not fits or np.any(np.diff(self._indptr) < 0) or self._indptr[-1] > self._entries:
-            raise SourceError(f"{name}/indptr does not fit the shape and the data of the matrix")
-        described = Described(self._parts["data"].dtype, tuple(group.attrs["shape"]))  # type: ignore[arg-type]
+        shape: tuple[int, ...] = tuple(group.attrs["shape"])  # type: ignore[arg-type]
+        described = Described(self._parts["data"].dtype, shape)
         super().__init__(described, sample_axis, name, 1)
+        fits = self._parts["indptr"].shape[0] == self.n_samples + 1
+        self._indptr = np.zeros(1, np.int64)
+        if fits:
+            self._indptr = self._part("indptr", 0, self.n_samples + 1).astype(np.int64)
+            fits = self._indptr[0] == 0 and 0 <= self._indptr[-1] <= self._entries
+        if not fits or np.any(np.diff(self._indptr) < 0):
+            raise SourceError(f"{name}/indptr does not fit the shape and the data of the matrix")
+
+    def decoded_bytes(self, samples: int) -> int:
+        """Bytes that reading so many samples decodes: whole chunks of entries, then the strip."""
+        cuts = self._indptr[::samples]
+        entries = int(np.diff(np.append(cuts, self._indptr[-1])).max(initial=0))
+        parts = [self._parts[key] for key in ("data", "indices")]
+        whole = sum((entries + 2 * part.chunks[0]) * part.dtype.itemsize for part in parts)
+        return super().decoded_bytes(samples) + min(whole, self._most_decoded(parts))
+
+    @staticmethod
+    def _most_decoded(parts: list[Any]) -> int:
+        """Bytes of all chunks."""
+        return sum(
+            -(-part.shape[0] // part.chunks[0]) * part.chunks[0] * part.dtype.itemsize
+            for part in parts
+        )
 
     def _counted(self, strip: Array) -> Array:
-        return strip  # what was read for it, less than it is large, was counted by `_read`
+        return strip  # what was read for it, less than it is large, was counted by `_part`
 
-    def _strip(self, start: int, stop: int) -> Array:
+    def _read(self, start: int, stop: int) -> Array:
         lo, hi = int(self._indptr[start]), int(self._indptr[stop])
-        data, indices = (self._read(key, lo, hi) for key in ("data", "indices"))
+        data, indices = (self._part(key, lo, hi) for key in ("data", "indices"))
         if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < self.n_features:
             raise SourceError(
                 f"{self.name}/indices go from {indices.min()} to {indices.max()} in samples "
@@ -154,19 +166,17 @@ class SparseSource(Source):
     def _entries(self) -> int:
         return min(self._parts[key].shape[0] for key in ("data", "indices"))
 
-    def _read(self, part: str, start: int, stop: int) -> Array:
-        """Entries of one of the three arrays, its chunks checked first."""
+    def _part(self, part: str, start: int, stop: int) -> Array:
+        """Entries of one of the three arrays."""
         array, name = self._parts[part], f"{self.name}/{part}"
-        width = (array.shards or array.chunks)[0]
-        keys = [
-            array.metadata.encode_chunk_key((k,)) for k in range(start // width, -(-stop // width))
-        ]
-        if isinstance(array.store, LocalStore):
-            for key in keys:
-                check_chunk(array, key, name, may_miss=True)
         try:
             return super()._counted(np.asarray(array[start:stop]))
+        except (StreamSVDError, MemoryError):
+            raise
         except Exception as error:  # each codec raises its own kinds
+            width = (array.shards or array.chunks)[0]
+            places = range(start // width, -(-stop // width))
+            keys = [array.metadata.encode_chunk_key((k,)) for k in places]
             raise SourceError(
                 f"{name}: cannot read chunk(s) {some(keys)}: {type(error).__name__}: {error}; "
                 "restore them"

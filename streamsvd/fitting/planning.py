@@ -34,6 +34,8 @@ def resolve(source: Source, options: Options) -> Problem:
         seed=options.seed(),
         source_chunk=source.chunk,
         source_itemsize=source.dtype.itemsize,
+        source_chunk_bytes=source.chunk_bytes,
+        decoded=source.decoded_bytes,
     )
 
 

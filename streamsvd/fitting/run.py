@@ -126,7 +126,7 @@ class _Run:
             "stopped before the first transform; go on with the same call and resume=True "
             f"(workspace {self._options.workspace})"
         )
-        if self._kept.begin(self._identity(), self._options.resume):
+        if self._kept.begin(self._identity(), self._options.resume, self._source.places()):
             self._kept.load_log(self._log)
 
     def _rotate(self, ingested: Ingested) -> str:

@@ -16,6 +16,7 @@ for `run.json`: without it nobody knows what ran.
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import stat
@@ -40,6 +41,8 @@ from streamsvd.fitting.records import (
 )
 from streamsvd.storage.checksums import checksum_of_json, checksums_of_stores
 from streamsvd.storage.locks import Lock
+
+logger = logging.getLogger("streamsvd")
 
 RUN_VERSION = 2
 
@@ -129,21 +132,23 @@ class Workspace:
 
     # ---------------------------------------------------------------------------- identity
 
-    def begin(self, identity: dict[str, Any], resume: bool) -> bool:
+    def begin(self, identity: dict[str, Any], resume: bool, places: str | None = None) -> bool:
         """Start a run here, or go on with the one that is here.
 
         Returns whether there is one to go on with. Refuses to mix runs: the error says which
-        setting differs.
+        setting differs. Warns where the source is the same in other `places`: it was restored, or
+        replaced by one that was made to look the same.
         """
         self._refuse_strangers()
         refuse_other_kinds(self.folder, KINDS)
         asked = json.loads(json.dumps(identity | {"version": RUN_VERSION}))
         is_there = self._run_file.exists()
         if is_there:
-            self._check_same(asked, resume)
+            self._check_same(asked, resume, places)
             self._check_writable()
         else:
-            self._write_json(self._run_file, asked | {"machine": this_machine()})
+            about = {"machine": this_machine(), "places": places}
+            self._write_json(self._run_file, asked | about)
         self._is_ours, self._identity = True, asked
         self._checksum = self._log_checksum = checksum_of_json(asked)
         return is_there
@@ -166,7 +171,7 @@ class Workspace:
                 "give a new folder"
             )
 
-    def _check_same(self, asked: dict[str, Any], resume: bool) -> None:
+    def _check_same(self, asked: dict[str, Any], resume: bool, places: str | None) -> None:
         here = read_json(self._run_file)
         if here is None:
             raise ResourceError(
@@ -178,13 +183,20 @@ class Workspace:
                 f"workspace {self.folder} holds a run; pass resume=True to go on with it, or give "
                 "a new folder"
             )
-        machine = here.pop("machine", None)
+        machine, places_then = here.pop("machine", None), here.pop("places", None)
         for key in sorted(asked.keys() | here.keys()):
             if asked.get(key) != here.get(key):
                 raise OptionError(
                     f"workspace {self.folder} holds a run with another {key}: {here.get(key)!r} "
                     f"there, {asked.get(key)!r} now; give a new folder to start afresh"
                 )
+        if places != places_then:
+            logger.warning(
+                "the files of the source are others than when the run in %s began, with the sizes, "
+                "times and samples of content of those: it goes on, as with a restored copy; give "
+                "a new folder if they were replaced",
+                self.folder,
+            )
         warn_of_another(machine, uses_blas=asked.get("algorithm") == "block")
 
     def _check_writable(self) -> None:

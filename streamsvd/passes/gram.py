@@ -14,7 +14,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from streamsvd.arrays import Array
 from streamsvd.data.source import Described, Source
@@ -25,6 +24,7 @@ from streamsvd.passes.preprocessing import Preprocessing, refuse_constant
 from streamsvd.passes.strips import LARGEST, StripReader
 from streamsvd.passes.sum_tree import SumTree
 from streamsvd.sizes import batch_samples, leaf_samples
+from streamsvd.system import one_blas_thread
 
 
 def panel_rows(n_features: int) -> int:
@@ -128,14 +128,13 @@ class GramSum:
         self._start_threads()
 
     def _start_threads(self) -> None:
-        self._blas = ThreadpoolController()
         self._threads = ThreadPoolExecutor(self._n_threads, thread_name_prefix="streamsvd-gram")
         self._spare: Array | None = None
         self._products: list[Future[None]] = []
 
     def __getstate__(self) -> dict[str, Any]:
         """What is copied and pickled: not the threads, nor the empty parts of batches."""
-        left_out = ("_blas", "_threads", "_spare", "_products")
+        left_out = ("_threads", "_spare", "_products")
         state = {k: v for k, v in vars(self).items() if k not in left_out}
         return state | {"_batch": self._batch[:, : self._filled]}
 
@@ -159,7 +158,7 @@ class GramSum:
 
         One batch is multiplied while the next is filled.
         """
-        with self._blas.limit(limits=1, user_api="blas"):
+        with one_blas_thread:
             try:
                 for strip in strips:
                     self._add(strip)
@@ -197,7 +196,7 @@ class GramSum:
         `Y` are the samples, centred and scaled if samples are, less the shift.
         """
         if self._filled:
-            with self._blas.limit(limits=1, user_api="blas"):
+            with one_blas_thread:
                 self._multiply()
                 self._wait()
         self._close_leaf()

@@ -34,7 +34,9 @@ class StripReader:
         stop: int | None = None,
     ) -> None:
         self.source, self.dtype, self._most = source, dtype, largest
-        self.width = width or strip_width(source.n_features, source.n_samples, source.chunk)
+        self.width = width or strip_width(
+            source.n_features, source.n_samples, source.chunk, chunk_bytes=source.chunk_bytes
+        )
         self._largest = 0.0
         self.start, self.stop = start, source.n_samples if stop is None else stop
 

@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import eigh
-from threadpoolctl import threadpool_limits
 
 from streamsvd.arrays import Array
 from streamsvd.refinement.pattern import Pattern
+from streamsvd.system import one_blas_thread
 
 GROWTH = (3.0, 1.0, 0.3, 0.1)  # growth of a cycle, in budgets
 
@@ -70,7 +70,7 @@ class _Point(NamedTuple):
     explained: float
 
 
-@threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # same bits
+@one_blas_thread
 def refine_rows(
     gram: Array, rows: sparse.csr_array, max_nonzeros: int, cap: int | None = None
 ) -> Refined:
@@ -96,7 +96,7 @@ def _as_refined(gram: Array, components: Array) -> Refined:
     return Refined(sparse.csr_array(components.T), energies)
 
 
-@threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # same bits
+@one_blas_thread
 def refine_components(
     gram: Array,
     starts: Sequence[Array],
@@ -159,7 +159,7 @@ def refine_components(
     return best._replace(explained=best.explained * unit)
 
 
-@threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator]  # same bits
+@one_blas_thread
 def shrunk_pca(
     gram: Array,
     n_components: int,

@@ -1,8 +1,11 @@
 """The stored chunks of a Zarr array: their keys, whether they are there and whole."""
 
+import asyncio
+import math
 import os
+from collections.abc import Iterator
 from contextlib import suppress
-from itertools import product
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +13,28 @@ import zarr
 from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
-from streamsvd.errors import SourceError
+from streamsvd.storage.checked import file_size
 from streamsvd.system import drop_pages
 
 MARK = "streamsvd"
 """Attribute of arrays that hold no data but the state of a fit; says what became of them."""
 
+MOST_MISSING = 10_000
+"""So many keys of missing chunks are gathered: an array may have billions."""
+
 
 def array_names(group: zarr.Group, depth: int = 3) -> list[str]:
-    """Paths of the arrays in a group that can be opened."""
+    """Paths of the arrays in a group that can be opened, none of a store that cannot list."""
 
     async def children() -> list[str]:
         return sorted({key.strip("/") async for key in group.store.list_dir(group.path)})
 
+    try:
+        found = sync(children())
+    except Exception:  # each store says in its own way that it cannot list
+        return []
     names = []
-    for name in sync(children()):
+    for name in found:
         try:
             node = group[name]
         except Exception:  # noqa: S112  (a stray file, or an array of an unknown kind)
@@ -36,60 +46,112 @@ def array_names(group: zarr.Group, depth: int = 3) -> list[str]:
     return names
 
 
-def chunk_keys(array: zarr.Array[Any]) -> list[str]:
+def chunk_keys(array: zarr.Array[Any]) -> Iterator[str]:
     """Keys of all stored objects (shards or chunks) of an array, in C order of the grid."""
     grid = array.shards or array.chunks
     ranges = (range(-(-s // c)) for s, c in zip(array.shape, grid, strict=True))
-    return [array.metadata.encode_chunk_key(place) for place in product(*ranges)]
+    return (array.metadata.encode_chunk_key(place) for place in _product(*ranges))
 
 
-def missing_chunk_keys(array: zarr.Array[Any]) -> list[str]:
-    """Keys of the stored objects that are not there; one listing of the store."""
+def n_chunks(array: zarr.Array[Any]) -> int:
+    """How many stored objects an array has."""
+    grid = array.shards or array.chunks
+    return math.prod(-(-s // c) for s, c in zip(array.shape, grid, strict=True))
+
+
+def _product(*ranges: range) -> Iterator[tuple[int, ...]]:
+    """As `itertools.product`, which would first write down each range."""
+    if not ranges:
+        yield ()
+        return
+    for first in ranges[0]:
+        for rest in _product(*ranges[1:]):
+            yield first, *rest
+
+
+def missing_chunk_keys(array: zarr.Array[Any], most: int = MOST_MISSING) -> list[str]:
+    """Keys of the stored objects that are not there, the first `most`; one listing of the store.
+
+    None of a store that cannot be listed: what is missing there is found when it is read.
+    """
     have = _listed(array)
-    lost = [key for key in chunk_keys(array) if key not in have]
+    if have is None:
+        return []
+    lost: list[str] = []
+    keys = (key for key in chunk_keys(array) if key not in have)
+    while len(lost) < most and (some_keys := list(islice(keys, 256))):
+        lost += _absent(array, some_keys)
+    return lost[:most]
 
-    async def absent() -> list[str]:  # links, and stores that cannot be listed
-        prefix = f"{array.path}/" if array.path else ""
-        return [key for key in lost if not await array.store.exists(prefix + key)]
 
-    return sync(absent()) if lost else []
-
-
-def _listed(array: zarr.Array[Any]) -> set[str]:
+def _absent(array: zarr.Array[Any], keys: list[str]) -> list[str]:
+    """Those of some keys, which were not listed, that are not there: links are."""
     store, prefix = array.store, f"{array.path}/" if array.path else ""
     if isinstance(store, LocalStore):
-        root, found = Path(store.root, array.path), set[str]()
-        for folder, _, names in os.walk(root):
-            rel = os.path.relpath(folder, root).replace(os.sep, "/")
-            found.update(names if rel == "." else (f"{rel}/{name}" for name in names))
-        return found
+        root = Path(store.root, array.path)
+        return [key for key in keys if file_size(root / key, f"chunk {root / key}") is None]
+
+    async def absent() -> list[str]:
+        there = await asyncio.gather(*(store.exists(prefix + key) for key in keys))
+        return [key for key, is_there in zip(keys, there, strict=True) if not is_there]
+
+    return sync(absent())
+
+
+def _listed(array: zarr.Array[Any]) -> set[str] | None:
+    """Keys of the files below an array, as they are now; None of a store that cannot list."""
+    store, prefix = array.store, f"{array.path}/" if array.path else ""
+    if isinstance(store, LocalStore):
+        return set(files_below(os.path.join(store.root, array.path)))
     if not store.supports_listing:
-        return set()
+        return None
+    forget_listings(store)
 
     async def collect() -> set[str]:
         return {key[len(prefix) :] async for key in store.list_prefix(prefix)}
 
-    return sync(collect())
-
-
-def check_chunk(array: zarr.Array[Any], key: str, name: str, may_miss: bool) -> None:
-    """Refuse empty and truncated chunk files that decoders would take for data.
-
-    A truncated blosc chunk gives wrong numbers or kills the process; an empty shard reads as the
-    fill value (zarr 3.1).
-    """
     try:
-        with open(Path(array.store.root, array.path, key), "rb") as file:  # type: ignore[attr-defined]
-            size = os.fstat(file.fileno()).st_size
-            header = file.read(16)
-    except FileNotFoundError:
-        if may_miss:
-            return
-        raise SourceError(f"{name}: chunk {key} is missing; restore it") from None
-    compressor = array.compressors[-1] if array.compressors and array.shards is None else None
-    is_blosc = "blosc" in type(compressor).__name__.lower()
-    if size == 0 or (is_blosc and int.from_bytes(header[12:16], "little") != size):
-        raise SourceError(f"{name}: chunk {key} is {'truncated' if size else 'empty'}; restore it")
+        return sync(collect())
+    except Exception:  # each store says in its own way that it cannot, or must not, list
+        return None
+
+
+def forget_listings(store: Any) -> None:
+    """File systems of fsspec keep listings: a chunk that was deleted since would seem to be there.
+
+    Also within wrappers of stores, as far as those are known.
+    """
+    while store is not None:
+        forget = getattr(getattr(store, "fs", None), "invalidate_cache", None)
+        if forget is not None:
+            forget()
+        store = getattr(store, "_store", None)
+
+
+def files_below(folder: str, prefix: str = "") -> Iterator[str]:
+    """Files below a folder, no links, FIFOs or the like: those are looked at one by one."""
+    try:
+        entries = os.scandir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    with entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from files_below(entry.path, f"{prefix}{entry.name}/")
+            elif entry.is_file(follow_symlinks=False):
+                yield prefix + entry.name
+
+
+def decoded_numbers(array: zarr.Array[Any], sample_axis: int) -> int:
+    """Numbers that are decoded to read the samples of one stored chunk, of all features.
+
+    More than there are where chunks reach beyond the array: they are decoded as a whole. Of shards
+    only the inner chunks are that lie in the array.
+    """
+    inner, outer, feature_axis = array.chunks, array.shards or array.chunks, 1 - sample_axis
+    rows = -(-array.shape[feature_axis] // inner[feature_axis]) * inner[feature_axis]
+    columns = -(-array.shape[sample_axis] // inner[sample_axis]) * inner[sample_axis]
+    return int(rows * min(outer[sample_axis], columns))
 
 
 def drop_chunks(array: zarr.Array[Any], keys: list[str]) -> None:

@@ -62,7 +62,7 @@ def raw_chunk_paths(array: zarr.Array[Any], dtype: np.dtype[Any]) -> list[Path]:
         reasons.append("it is compressed, sharded, big-endian or in Fortran order")
     paths = []
     if not reasons:
-        keys = chunk_keys(array)
+        keys = list(chunk_keys(array))
         paths = [Path(array.store.root, array.path, key).absolute() for key in keys]  # type: ignore[attr-defined]
         size = array.chunks[0] * array.chunks[1] * dtype.itemsize
         bad = [

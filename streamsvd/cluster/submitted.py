@@ -1,0 +1,48 @@
+"""What one piece of work has on a cluster, and taking all of it away when the work ends."""
+
+import logging
+from typing import Any
+from weakref import WeakSet
+
+logger = logging.getLogger("streamsvd")
+
+
+class Submitted:
+    """A context manager: what is submitted through it is gone from the cluster when it is left.
+
+    Dask keeps a result as long as a future of it is alive, and an error, an actor's proxy or a
+    cycle can keep a future alive until Python's collector comes by: on the workers that is memory.
+    Futures that are let go before are released as usual.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._futures: WeakSet[Any] = WeakSet()
+
+    def __enter__(self) -> "Submitted":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.cancel()
+
+    def submit(self, function: Any, *args: Any, **options: Any) -> Any:
+        """As `Client.submit`, never with the result of another call."""
+        return self._kept(self._client.submit(function, *args, pure=False, **options))
+
+    def compute(self, lazy: Any) -> Any:
+        """As `Client.compute`."""
+        return self._kept(self._client.compute(lazy))
+
+    def _kept(self, future: Any) -> Any:
+        self._futures.add(future)
+        return future
+
+    def cancel(self) -> None:
+        """Take away what is there; a client that is closed has nothing any more."""
+        alive = list(self._futures)
+        self._futures.clear()
+        try:
+            if alive:
+                self._client.cancel(alive, force=True)
+        except Exception as error:
+            logger.debug("what was submitted could not be cancelled: %s", error)
