@@ -47,6 +47,10 @@ logger = logging.getLogger("streamsvd")
 RUN_VERSION = 2
 
 
+NOT_COMPARED = ("machine", "places")
+"""What `run.json` has for the record: a run goes on with another, and says so."""
+
+
 INGESTED = ("mean", "scale", "energies", "initial")
 
 
@@ -183,7 +187,7 @@ class Workspace:
                 f"workspace {self.folder} holds a run; pass resume=True to go on with it, or give "
                 "a new folder"
             )
-        machine, places_then = here.pop("machine", None), here.pop("places", None)
+        machine, places_then = (here.pop(name, None) for name in NOT_COMPARED)
         for key in sorted(asked.keys() | here.keys()):
             if asked.get(key) != here.get(key):
                 raise OptionError(

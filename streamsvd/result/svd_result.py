@@ -427,5 +427,9 @@ class SVDResult(Solution):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SVDResult":
-        """Read a result that `save` wrote."""
+        """Read a result that `save` wrote; refuses one that is damaged, or of another format.
+
+        Each file is compared with its checksum, and what it says with what a result can be; nothing
+        is decoded by a codec that the file chooses.
+        """
         return cls(**read_solution(path))
