@@ -269,7 +269,7 @@ def test_starts_on_features_without_variance() -> None:
 def test_disjoint_supports() -> None:
     X = correlated()
     basis = Basis.of(Gram(X @ X.T), 5)
-    rotated, stds = basis.rotations[0]
+    rotated, stds = basis.rotated
     pattern, values = disjoint(Gram(X @ X.T), rotated, stds, 30, 60)
     assert len(pattern) <= 30
     assert np.all(np.diff(pattern.row) > 0)

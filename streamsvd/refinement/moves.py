@@ -196,7 +196,7 @@ def _dropping_order(goal: Goal, point: Point) -> tuple[Indices, int]:
     pattern, values, _ = point
     energies = np.bincount(pattern.col, values * goal.cov.entries(pattern)(values), pattern.p)
     loss = values**2 * curvature(goal.diagonal[pattern.row], energies[pattern.col])
-    loss[_largest(pattern, values)] = np.inf
+    loss[largest_entries(pattern, values)] = np.inf
     order = np.argsort(loss, kind="stable")
     drop = max(0, len(values) - max(goal.budget, int(KEEP * len(values))))
     if pattern.sizes.max() > goal.cap:
@@ -207,7 +207,7 @@ def _dropping_order(goal: Goal, point: Point) -> tuple[Indices, int]:
     return order, drop
 
 
-def _largest(pattern: Pattern, values: Array) -> Indices:
+def largest_entries(pattern: Pattern, values: Array) -> Indices:
     """Where the largest entry of each column is listed."""
     sizes = np.abs(values[pattern.by_column])
     largest = np.maximum.reduceat(sizes, pattern.column_start[:-1])

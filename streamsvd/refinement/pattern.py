@@ -13,6 +13,8 @@ Indices = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 PANEL = 2048  # rows that are multiplied at once
+STEPS = 60  # of conjugate gradients for multipliers
+EXACT_STEPS = 500  # of those where the answer must be exact
 DIRECT = 1500  # constraints up to which their normal matrix is factorised
 
 
@@ -162,16 +164,18 @@ class Pattern:
         if norms.min() < 1e-8:
             return None
         values = values / norms[self.col]
-        last = np.inf
-        for _ in range(20):
+        last, steps = np.inf, 0
+        for _ in range(30):
             defect = self.cross(values, values) - np.eye(self.p)
             size = float(np.max(np.abs(defect)))
             if size < goal or (size < 1e-13 and size >= last):
                 return values
-            if not size < 0.9 or size > 10.0 * last:
+            if not size < 0.9 or (size > 10.0 * last and not steps):
                 return None
+            if goal < 1e-13 and size > 0.1 * last:
+                steps = EXACT_STEPS  # what the ridge of a singular normal matrix keeps back
             last = size
-            multipliers = self.solver(values)(defect, 0.1 * min(size, 0.1))
+            multipliers = self.solver(values)(defect, 0.1 * min(size, 0.1), steps)
             values = values - self.combine(values, multipliers)
         return None
 
@@ -199,26 +203,34 @@ class Multipliers:
                     return
                 ridge *= 100.0
 
-    def __call__(self, right: Array, accuracy: float) -> Array:
-        """The symmetric (p, p) `L`, to a relative `accuracy`."""
+    def __call__(self, right: Array, accuracy: float, steps: int = 0) -> Array:
+        """The symmetric (p, p) `L`, to a relative `accuracy`.
+
+        By the factors alone, as exact as these are, or with so many `steps` at most beyond them.
+        """
+        if self.factors is not None and not steps:
+            return self._scaled(right)
+        return self._iterated(right, accuracy, steps or STEPS)
+
+    def _scaled(self, right: Array) -> Array:
+        """Nearly the solution: by the factors, or by the diagonal."""
         if self.factors is None:
-            return self._iterated(right, accuracy)
+            return self._scale * right
         a, b = self.pattern.pairs
         solution, _ = dpotrs(self.factors, np.where(a == b, 0.5, 1.0) * right[a, b], lower=1)
         full = np.zeros_like(right)
         full[a, b] = full[b, a] = solution
         return full
 
-    def _iterated(self, right: Array, accuracy: float) -> Array:
+    def _iterated(self, right: Array, accuracy: float, steps: int) -> Array:
         pattern, values = self.pattern, self.values
-        scale = self._scale
         solution = np.zeros_like(right)
         residual = right.copy()
-        scaled = scale * residual
+        scaled = self._scaled(residual)
         direction = scaled
         size = float(np.vdot(residual, scaled))
         goal = accuracy * accuracy * size
-        for _ in range(60):
+        for _ in range(steps):
             if size <= goal:
                 break
             image = pattern.cross(values, pattern.combine(values, direction))
@@ -229,7 +241,7 @@ class Multipliers:
             step = size / bend
             solution += step * direction
             residual -= step * image
-            scaled = scale * residual
+            scaled = self._scaled(residual)
             size, before = float(np.vdot(residual, scaled)), size
             direction = scaled + (size / before) * direction
         return solution

@@ -15,7 +15,18 @@ from streamsvd.arrays import Array
 from streamsvd.refinement.covariance import Covariance
 from streamsvd.refinement.disjoint import disjoint
 from streamsvd.refinement.groups import groups
-from streamsvd.refinement.moves import STEP_TOL, STEPS, Goal, Point, enter, grow, polish, shrink
+from streamsvd.refinement.moves import (
+    STEP_TOL,
+    STEPS,
+    Goal,
+    Point,
+    enter,
+    grow,
+    largest_entries,
+    polish,
+    separate,
+    shrink,
+)
 from streamsvd.refinement.pattern import DIRECT, Indices, Pattern
 from streamsvd.refinement.starts import Basis, cut
 from streamsvd.system import one_blas_thread
@@ -229,9 +240,7 @@ def _is_within(goal: Goal, point: Point) -> bool:
 
 
 def _as_refined(cov: Covariance, point: Point, features: Indices, n: int, exponent: int) -> Refined:
-    pattern, values, _ = point
-    exact = pattern.retract(values)
-    values = values if exact is None else exact
+    pattern, values = _exact(point)
     if not np.all(values):
         pattern, values = pattern.keep(values != 0.0), values[values != 0.0]
     energies = np.bincount(pattern.col, values * cov.entries(pattern)(values), pattern.p)
@@ -240,3 +249,19 @@ def _as_refined(cov: Covariance, point: Point, features: Indices, n: int, expone
         (values[order], features[pattern.row[order]], pattern.column_start), shape=(pattern.p, n)
     )
     return Refined(rows, np.ldexp(energies, 2 * exponent))
+
+
+def _exact(point: Point) -> tuple[Pattern, Array]:
+    """The point, orthonormal to rounding; without its smallest entries where it cannot be."""
+    pattern, values, _ = point
+    while True:
+        exact = pattern.retract(values)
+        if exact is not None:
+            return pattern, exact
+        order = np.argsort(np.abs(values), kind="stable")
+        kept = np.ones(len(values), dtype=bool)
+        kept[order[: max(1, len(values) // 20)]] = False
+        kept[largest_entries(pattern, values)] = True
+        if kept.all():  # one entry a component, no two in a row: never from a feasible point
+            raise RuntimeError("no orthonormal matrix on this pattern")
+        pattern, values = separate(pattern.keep(kept), values[kept])
