@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis, named
-from streamsvd.data.source import Source, Strips, dense, refuse_options
+from streamsvd.data.source import Source, SparseStrips, Strips, dense, refuse_options
 from streamsvd.data.zarr_nodes import open_zarr
 from streamsvd.errors import OptionError, SourceError
 from streamsvd.options import Ask
@@ -33,11 +33,16 @@ def open_anndata(
     axis = ask.sample_axis or 0
     if x.is_view:  # its X would be a copy of the whole
 
-        def take(start: int, stop: int) -> Array:
-            return dense(values(x[:, start:stop] if axis else x[start:stop]))
+        def take(start: int, stop: int) -> Any:
+            return values(x[:, start:stop] if axis else x[start:stop])
+
+        def take_dense(start: int, stop: int) -> Array:
+            return dense(take(start, stop))
 
         first = _there(values(x[:1, :1]))
-        source: Source = Strips(take, first.dtype, x.shape, axis, name)
+        kind = (first.dtype, x.shape, axis, name)
+        is_sparse = getattr(first, "format", None) in ("csr", "csc")
+        source: Source = SparseStrips(take, *kind) if is_sparse else Strips(take_dense, *kind)
     else:
         source = open_matrix(_there(values(x)), Ask(axis))
         source.name = name

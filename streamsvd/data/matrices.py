@@ -9,6 +9,7 @@ from streamsvd.data.source import (
     ArraySource,
     DaskSource,
     Source,
+    SparseStrips,
     asked_axis,
     check_compressed,
     check_matrix,
@@ -59,5 +60,12 @@ def open_sliced(x: Any, ask: Ask, fitted: Ask) -> Source:
     check_matrix(x.dtype, x.shape, name)
     if hasattr(x, "format"):
         check_compressed(f"{x.format}_matrix", axis, name)
+
+        def take(start: int, stop: int) -> Any:
+            return x[:, start:stop] if axis else x[start:stop]
+
+        source = SparseStrips(take, x.dtype, x.shape, axis, name)
+        source.n_stored = getattr(x, "nnz", None)
+        return source
     chunks = getattr(x, "chunks", None) or (1, 1)
     return Source(x, axis, name, chunks[axis])

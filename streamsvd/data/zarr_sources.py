@@ -14,7 +14,7 @@ from scipy import sparse
 from zarr.storage import LocalStore, ZipStore
 
 from streamsvd.arrays import Array
-from streamsvd.data.source import Described, Source, check_compressed
+from streamsvd.data.source import Described, Source, check_compressed, summed
 from streamsvd.errors import OptionError, ResourceError, SourceError
 from streamsvd.storage.chunks import (
     MARK,
@@ -116,11 +116,13 @@ class ZarrSource(Source):
 class SparseSource(Source):
     """A `Source` in a Zarr group that holds a CSR or CSC matrix, as AnnData writes it.
 
-    Samples must be what the matrix is compressed by: rows of CSR, columns of CSC. Strips are made
-    dense one at a time; beside them `indptr`, ``8 (N + 1)`` bytes, is held in memory.
+    Samples must be what the matrix is compressed by: rows of CSR, columns of CSC. Strips are read
+    as they are, or made dense one at a time; beside them `indptr`, ``8 (N + 1)`` bytes, is held in
+    memory.
     """
 
     readable_by_workers = True
+    reads_sparse = True
 
     def __init__(self, group: zarr.Group, sample_axis: int, name: str) -> None:
         check_compressed(str(group.attrs["encoding-type"]), sample_axis, name)
@@ -133,11 +135,16 @@ class SparseSource(Source):
             raise SourceError(f"{name}/indptr does not fit the shape and the data of the matrix")
         described = Described(self._parts["data"].dtype, tuple(group.attrs["shape"]))  # type: ignore[arg-type]
         super().__init__(described, sample_axis, name, 1)
+        self.n_stored = int(self._indptr[-1])
 
     def _counted(self, strip: Array) -> Array:
         return strip  # what was read for it, less than it is large, was counted by `_read`
 
     def _strip(self, start: int, stop: int) -> Array:
+        return self.read_sparse(start, stop).toarray().T
+
+    def read_sparse(self, start: int, stop: int) -> sparse.csr_array:
+        """Samples ``start..stop-1`` as the rows of a new (stop - start, n) float64 matrix."""
         lo, hi = int(self._indptr[start]), int(self._indptr[stop])
         data, indices = (self._read(key, lo, hi) for key in ("data", "indices"))
         if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < self.n_features:
@@ -147,8 +154,7 @@ class SparseSource(Source):
             )
         indptr = self._indptr[start : stop + 1] - lo
         shape = (stop - start, self.n_features)
-        values = data.astype(np.float64)  # entries listed twice add up, without overflow
-        return sparse.csr_array((values, indices, indptr), shape=shape).toarray().T
+        return summed(data, indices, indptr, shape, self.name)
 
     @property
     def _entries(self) -> int:
