@@ -13,11 +13,12 @@ from streamsvd.cluster.waiting import Advance, answer_of, n_threads, watch
 from streamsvd.data.source import Source, dense
 from streamsvd.errors import OptionError
 from streamsvd.matrix.working import WorkingMatrix
-from streamsvd.passes.gram import GramSum, finish, strips
+from streamsvd.passes.centring import finish_gram
+from streamsvd.passes.gram import GramSum, multiplies_sparse
 from streamsvd.passes.ingest import Ingest
 from streamsvd.passes.measure import Sums, sum_up, write_scores
 from streamsvd.passes.preprocessing import Preprocessing
-from streamsvd.passes.strips import StripReader
+from streamsvd.passes.strips import StripReader, sum_strips
 from streamsvd.passes.sum_tree import SumTree
 from streamsvd.sizes import FAN_IN, leaf_samples
 
@@ -128,7 +129,7 @@ def cluster_gram(
         node = np.array(answer_of(client, total))
         shift = np.zeros(n) if shift is None else answer_of(client, shift)
     learned = Preprocessing(center, normalize, np.zeros(n), np.ones(n))
-    return finish(node, learned, shift, n_samples, source.name)
+    return finish_gram(node, learned, shift, n_samples, source.name)
 
 
 def _tree(submitted: Submitted) -> SumTree:
@@ -195,5 +196,6 @@ def _node(
         start, stop = 0, stop - start
     shift = None if shift is None else np.array(shift)
     with GramSum(source.n_features, center, normalize, 1, shift) as total:
-        total.extend(strips(source, None, start, stop))
+        as_sparse = multiplies_sparse(source, center)
+        total.extend(sum_strips(source, as_sparse, None, start, stop))
         return total.node()

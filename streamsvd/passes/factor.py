@@ -18,9 +18,10 @@ from streamsvd.arrays import Array
 from streamsvd.data.source import Source
 from streamsvd.kernels.moments import add_row_moments
 from streamsvd.matrix.working import WorkingMatrix
+from streamsvd.passes.centring import Product
 from streamsvd.passes.ingest import ingest
 from streamsvd.passes.preprocessing import Preprocessing
-from streamsvd.passes.products import Product, add_in_order, product_of
+from streamsvd.passes.products import add_in_order, product_of
 from streamsvd.sizes import product_batch
 from streamsvd.system import one_blas_thread
 

@@ -11,7 +11,6 @@ of shifted numbers, so that a constant feature has a variance of exactly zero.
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,60 +21,12 @@ from streamsvd.data.source import Source
 from streamsvd.errors import OptionError
 from streamsvd.kernels.moments import add_row_moments
 from streamsvd.kernels.sparse import add_sparse_moments, add_sparse_products, normalize_sparse
-from streamsvd.passes.preprocessing import Preprocessing, refuse_constant
-from streamsvd.passes.strips import sum_strips
+from streamsvd.passes.centring import Product, Sums, finish_products
+from streamsvd.passes.preprocessing import Preprocessing
+from streamsvd.passes.strips import stays_sparse, sum_strips
 from streamsvd.passes.sum_tree import SumTree
 from streamsvd.sizes import product_batch, product_leaf, product_rows
 from streamsvd.system import one_blas_thread
-
-
-@dataclass
-class Sums:
-    """What samples add up to.
-
-    Attributes
-    ----------
-    products : (n, r) array
-        ``Z Z^T T``; `Z` are dense samples less the shift, sparse ones as they are.
-    moments : (3, n) array
-        Of what is stored of each feature: the sum of ``x - shift`` and of its square, and how many.
-    """
-
-    products: Array
-    moments: Array
-
-    def __iadd__(self, other: "Sums") -> "Sums":
-        self.products += other.products
-        self.moments += other.moments
-        return self
-
-    def __add__(self, other: "Sums") -> "Sums":
-        return Sums(self.products + other.products, self.moments + other.moments)
-
-
-@dataclass(frozen=True)
-class Product:
-    """``A @ T`` of all samples, centred and scaled, and what was learned on the way.
-
-    Attributes
-    ----------
-    values : (n, r) float64 array
-        ``A @ test``.
-    test : (n, r) float64 array
-        `T`.
-    diagonal : (n,) array
-        Of `A`: the sum of squares of each feature, exact to rounding.
-    preprocessing : Preprocessing
-        With the fitted mean and scale.
-    shift : (n,) array
-        A good shift for the next pass: the means, where they are subtracted in the end.
-    """
-
-    values: Array
-    test: Array
-    diagonal: Array
-    preprocessing: Preprocessing
-    shift: Array
 
 
 def product_of(
@@ -100,11 +51,6 @@ def product_of(
     with ProductSum(test, center, normalize, n_threads, shift) as total:
         total.extend(sum_strips(source, stays_sparse(source, center), width), on_samples)
         return total.result(source.name)
-
-
-def stays_sparse(source: Source, center: str | None) -> bool:
-    """Whether samples are multiplied as they are stored: not where each has its mean removed."""
-    return source.reads_sparse and center != "samples"
 
 
 class ProductSum:
@@ -303,7 +249,7 @@ class ProductSum:
         """``A @ T`` of the centred and scaled samples, and what was learned from them."""
         sums, shift = self.node(), self.shift
         assert shift is not None  # noqa: S101  (there are samples)
-        return finish(
+        return finish_products(
             sums, self.test, self.preprocessing, shift, self.n_samples, bool(self._is_sparse), name
         )
 
@@ -315,56 +261,3 @@ def add_in_order(parts: Iterable[Array]) -> Array:
     for part in parts:
         total += part
     return total
-
-
-@one_blas_thread
-def finish(
-    sums: Sums,
-    test: Array,
-    preprocessing: Preprocessing,
-    shift: Array,
-    n_samples: int,
-    is_sparse: bool,
-    name: str,
-) -> Product:
-    """From the sums over all samples, which are used up, to what was asked for.
-
-    With ``x = t + z`` and `o` the mean of the `z`, whose products are known, ``A`` is the sum of
-    ``z z'`` less ``N o o'`` if features are centred, else plus ``N (t o' + (o + t) t')``. Refuses
-    to scale features that are constant.
-    """
-    values, (total, squares, stored) = sums.products, sums.moments
-    is_centred, is_scaled = (
-        preprocessing.center == "features",
-        preprocessing.normalize == "features",
-    )
-    if not (is_centred or is_scaled):
-        return Product(values, test, squares, preprocessing, shift)
-    missing = n_samples - stored  # zeros that are not stored
-    total, squares = total - missing * shift, squares + missing * shift**2
-    offset = total / n_samples  # of the mean from the shift
-    mean = shift + offset
-    variance = np.maximum(squares / n_samples - offset**2, 0.0)
-    diagonal = n_samples * (variance if is_centred else variance + mean**2)
-    n = len(values)
-    corrections: list[tuple[Array, Array]] = []
-    if is_centred:
-        preprocessing.mean[:] = mean
-        change = mean if is_sparse else offset
-        corrections = [(change, -n_samples * (change @ test))]
-    elif not is_sparse:
-        corrections = [(shift, n_samples * (offset @ test)), (mean, n_samples * (shift @ test))]
-    if is_scaled:
-        refuse_constant(name, variance)
-        preprocessing.scale[:] = np.sqrt(variance)
-        diagonal = diagonal / variance
-    for first in range(0, n, 1024):  # temporaries of n x r would double the memory
-        part = slice(first, first + 1024)
-        for column, row in corrections:
-            values[part] += np.outer(column[part], row)
-        if is_scaled:
-            values[part] /= preprocessing.scale[part, None]
-            test[part] *= preprocessing.scale[part, None]
-    if is_centred:
-        values[variance == 0.0] = 0.0
-    return Product(values, test, diagonal, preprocessing, mean)

@@ -1,6 +1,6 @@
 """The samples of a source in order, checked, one strip read ahead."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -119,13 +119,18 @@ class SparseReader(StripReader):
         return strip
 
 
+def stays_sparse(source: Source, center: str | None) -> bool:
+    """Whether samples can be multiplied as they are stored: not where each has its mean removed."""
+    return source.reads_sparse and center != "samples"
+
+
 def sum_strips(
     source: Source,
     as_sparse: bool = False,
     width: int | None = None,
     start: int = 0,
     stop: int | None = None,
-) -> Iterator[Any]:
+) -> Iterable[Any]:
     """The samples ``start..stop-1``, checked, for sums of products: fourth powers of the data.
 
     As (n, c) arrays in the narrowest type that holds them exactly, `width` at a time, or as (c, n)
