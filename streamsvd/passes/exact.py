@@ -15,6 +15,7 @@ from scipy import sparse
 from streamsvd.arrays import Array
 from streamsvd.data.source import Source
 from streamsvd.kernels.sparse import normalize_sparse
+from streamsvd.passes.centring import finish_gram
 from streamsvd.passes.gram import GramSum
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.passes.strips import stays_sparse, sum_strips
@@ -63,19 +64,13 @@ def exact_of(
     Cost: one read of the source, ``(m + p)^2 N`` operations, and two for each entry of the
     components and sample. Memory: ``16 (m + p)^2`` bytes, a batch of ``m + p`` rows and two strips.
     """
-    rows = _Rows(source, preprocessing, components, features)
-    strips = sum_strips(source, rows.are_sparse, width)
-    # scores of samples that are centred are centred but for rounding: that is taken away too
-    asked = (preprocessing.center, preprocessing.normalize)
-    center = "features" if asked in (("features", None), ("features", "features")) else None
-    with GramSum(rows.size, center, None, n_threads, np.zeros(rows.size)) as total:
-        total.extend(rows.of(strips, on_samples))
-        matrix, _ = total.result(source.name)
-    m = len(rows.features)
-    return Exact(matrix[m:, m:].copy(), matrix[:m, :m].copy())
+    rows = Rows(source, preprocessing, components, features)
+    with rows.empty_sum(n_threads) as total:
+        total.extend(rows.of(sum_strips(source, rows.are_sparse, width), on_samples))
+        return rows.finish(total.node(), source.n_samples)
 
 
-class _Rows:
+class Rows:
     """The features asked for, and below them the scores, of samples that come in strips."""
 
     def __init__(
@@ -103,11 +98,26 @@ class _Rows:
             self._mean = preprocessing.mean
         if self._whole is None and asked[1] == "features":
             self._scale = preprocessing.scale
+        # scores of samples that are centred are so but for rounding: that is taken away too
+        self._center = "features" if asked[0] == "features" and asked[1] != "samples" else None
         self._normalizes = self.are_sparse and asked[1] == "samples"
         self._weights = sparse.csr_array(components / self._scale).T.tocsr()
         self._of_mean = self._weights.T @ self._mean
 
-    def of(self, strips: Iterable[Any], on_samples: Callable[[int], None]) -> Iterator[Array]:
+    def empty_sum(self, n_threads: int = 1) -> GramSum:
+        """To which the rows of all samples are added."""
+        return GramSum(self.size, self._center, None, n_threads, np.zeros(self.size))
+
+    def finish(self, node: Array, n_samples: int) -> Exact:
+        """What the sum says, once all are there."""
+        n, m = self.size, len(self.features)
+        learned = Preprocessing(self._center, None, np.zeros(n), np.ones(n))
+        matrix, _ = finish_gram(node, learned, np.zeros(n), n_samples, "the samples")
+        return Exact(matrix[m:, m:].copy(), matrix[:m, :m].copy())
+
+    def of(
+        self, strips: Iterable[Any], on_samples: Callable[[int], None] = lambda n: None
+    ) -> Iterator[Array]:
         """The rows (m + p, c) of strips, as many samples at a time as fit in a batch."""
         most = batch_samples(self.size)
         for strip in strips:
