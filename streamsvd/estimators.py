@@ -18,7 +18,8 @@ from streamsvd.data.labels import Axis, named
 from streamsvd.data.source import Source
 from streamsvd.errors import OptionError
 from streamsvd.options import Ask
-from streamsvd.passes.gram import GramSum, SummedSamples, strips
+from streamsvd.passes.gram import GramSum, SummedSamples
+from streamsvd.passes.strips import sum_strips
 from streamsvd.progress import Progress
 from streamsvd.result import SVDResult
 from streamsvd.sizes import strip_width
@@ -405,7 +406,7 @@ class StreamingSparsePCA(_SparseComponents):
             n_threads = self.n_threads or n_cpus()
             total = GramSum(source.n_features, self.center, self.normalize, n_threads)
             self._features = source.features
-        pieces = strips(source)
+        pieces = sum_strips(source)
         # a batch that cannot be read to its end must change nothing
         if strip_width(source.n_features, source.n_samples, source.chunk) < source.n_samples:
             total = copy.deepcopy(total)

@@ -27,6 +27,18 @@ FAN_IN = 16
 """Nodes of the Gram sum that make one of the next level."""
 
 
+FEW_SAMPLES = 32
+"""Samples of a batch of products, at least: it reads and writes n x r numbers."""
+
+
+PRODUCT_LEAF = 4096
+"""Samples, at least, that one leaf of a sum of products adds up."""
+
+
+ENTRY_BYTES = 16
+"""A stored number of a sparse strip, with its place."""
+
+
 TILE_WIDTH = 2048
 """Columns of a tile of block steps: wide enough for BLAS, few enough to stay in the cache."""
 
@@ -62,10 +74,41 @@ def leaf_samples(n_features: int) -> int:
 
 def gram_sums(n_features: int, n_samples: int) -> int:
     """Sums of n x n that are held at a time: of the leaf, and of each level of the tree."""
-    sums, nodes = 1, -(-n_samples // leaf_samples(n_features))
+    return _held_sums(-(-n_samples // leaf_samples(n_features)))
+
+
+def _held_sums(nodes: int) -> int:
+    sums = 1
     while nodes > 1:
         sums, nodes = sums + 1, nodes // FAN_IN
     return sums
+
+
+def product_batch(n_features: int) -> int:
+    """Samples that are multiplied at a time with an (n, r) matrix: a function of `n`."""
+    return max(FEW_SAMPLES, BATCH_BYTES // (8 * n_features))
+
+
+def product_leaf(n_features: int) -> int:
+    """Samples whose products are summed up before the tree: whole batches."""
+    batch = product_batch(n_features)
+    return batch * max(LEAF_BATCHES, -(-PRODUCT_LEAF // batch))
+
+
+def product_sums(n_features: int, n_samples: int) -> int:
+    """Sums of n x r that are held at a time: of the leaf, and of each level of the tree."""
+    return _held_sums(-(-n_samples // product_leaf(n_features)))
+
+
+def product_rows(n_features: int) -> int:
+    """Features that one task multiplies: some tasks for each thread."""
+    return min(2048, max(128, -(-n_features // 8)))
+
+
+def sparse_width(n_features: int, n_samples: int, n_stored: int) -> int:
+    """Sparse samples to read at a time: about `STRIP_BYTES` of what is stored."""
+    sample = ENTRY_BYTES * -(-n_stored // n_samples) + 8
+    return min(max(1, STRIP_BYTES // sample), n_samples)
 
 
 def strip_width(

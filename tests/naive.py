@@ -263,6 +263,31 @@ def preprocess(
     return Y, mean, scale
 
 
+def covariance(
+    X: ArrayLike, center: str | None, normalize: str | None
+) -> tuple[Array, Array, Array]:
+    """``Y Y^T`` of the centred and scaled samples, mean and scale."""
+    Y, mean, scale = preprocess(X, center, normalize)
+    return Y @ Y.T, mean, scale
+
+
+def factor(
+    X: ArrayLike, center: str | None, normalize: str | None, test: Array
+) -> tuple[Array, Array]:
+    """``B`` and ``d`` of ``A ~ B B^T + diag(d)`` from a sketch of `A` with `test`.
+
+    Of scaled features `test` is multiplied by their scale first. `B` is the symmetric square root
+    of the Nystroem form, unlike that of the package, whose ``B B^T`` it has.
+    """
+    A, _, scale = covariance(X, center, normalize)
+    Q, _ = np.linalg.qr(A @ (test * scale[:, None]))
+    C = A @ Q
+    low_rank = C @ np.linalg.pinv(Q.T @ C, hermitian=True) @ C.T
+    values, vectors = np.linalg.eigh((low_rank + low_rank.T) / 2)
+    B = vectors * np.sqrt(np.maximum(values, 0))
+    return B, np.maximum(np.diag(A) - np.sum(B**2, axis=1), 0)
+
+
 def energy_order(A: Array, p: int) -> Indices:
     """Permutation with the `p` rows of largest `A[i, i]` first, the others in their order."""
     first = np.argsort(-np.diag(A), kind="stable")[:p]

@@ -30,11 +30,14 @@ from streamsvd import (
 )
 from streamsvd.cli import commands
 from streamsvd.cluster import engine, tasks, waiting
+from streamsvd.cluster.factor import cluster_exact, cluster_factor
 from streamsvd.data.kinds import open_data
 from streamsvd.fitting import planning
 from streamsvd.options import Ask
+from streamsvd.passes.exact import exact_of
+from streamsvd.passes.factor import factor_of
 from streamsvd.passes.sum_tree import SumTree
-from streamsvd.sizes import FAN_IN
+from streamsvd.sizes import FAN_IN, product_leaf
 
 N, SAMPLES, P, M = 30, 3000, 4, 120
 
@@ -206,6 +209,39 @@ def test_tasks_are_nodes_of_the_tree(n_leaves: int, threads: int) -> None:
             part.add(leaf.copy())
         many.add(part.total(), level)
     assert many.total().tobytes() == one.total().tobytes()
+
+
+@pytest.mark.parametrize("kind", ["zarr", "dask", "csr"])
+@pytest.mark.parametrize("asked", [("features", "features"), ("samples", None), (None, None)])
+def test_factors_have_the_same_bits(
+    three: Client, tmp_path: Path, kind: str, asked: tuple[str | None, str | None]
+) -> None:
+    """Of samples enough for several leaves; components and features in the third pass too."""
+    n, n_samples = 500, 3 * product_leaf(500) + 100
+    dense = np.maximum(normal(n_samples, n) - 1.5, 0).astype("f4")
+    if kind == "csr":
+        matrix = sparse.csr_array(dense)
+        group = zarr.create_group(tmp_path / "x.zarr")
+        group.attrs.update({"encoding-type": "csr_matrix", "shape": [n_samples, n]})
+        for part in ("data", "indices", "indptr"):
+            group.create_array(part, data=getattr(matrix, part))
+        X: Any = tmp_path / "x.zarr"
+    else:
+        X = write_zarr(tmp_path / "x.zarr", dense, (1000, n))
+        X = da.from_zarr(str(X)) if kind == "dask" else X
+    source, told = open_data(X, Ask(0)), []
+    made = cluster_factor(three, source, *asked, 5, told.append)
+    here = factor_of(source, *asked, 5)
+    assert sum(told) == 2 * n_samples
+    for name in ("factor", "rest", "diagonal"):
+        assert getattr(made, name).tobytes() == getattr(here, name).tobytes()
+    assert made.preprocessing.mean.tobytes() == here.preprocessing.mean.tobytes()
+    assert made.preprocessing.scale.tobytes() == here.preprocessing.scale.tobytes()
+    few = (made.preprocessing, sparse.csr_array(normal(3, n)), np.arange(4))
+    there, exact = cluster_exact(three, source, *few), exact_of(source, *few)
+    assert there.scores.tobytes() == exact.scores.tobytes()
+    assert there.gram.tobytes() == exact.gram.tobytes()
+    assert keys_of(three) == []
 
 
 # -------------------------------------------------------------------------------- failures

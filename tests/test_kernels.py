@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
 from streamsvd.algorithm.log import TransformLog
 from streamsvd.kernels import moments, products, rotations, scores, supports
+from streamsvd.kernels import sparse as sparse_kernels
 from streamsvd.matrix.partition import Partition
 from streamsvd.passes.moments import Moments, add_up
 
@@ -599,6 +601,63 @@ def test_trace_path_is_the_sum_of_the_diagonal() -> None:
     products.trace_path(diag, pairs, values, out)
     np.testing.assert_allclose(out, expected, rtol=1e-15)
     np.testing.assert_array_equal(diag, now)
+
+
+# ----------------------------------------------------------------------------- sparse samples
+
+
+def sparse_samples(n_samples: int, n: int, seed: int = 0) -> sparse.csr_array:
+    random = np.random.default_rng(seed)
+    X = random.standard_normal((n_samples, n)) * (random.random((n_samples, n)) < 0.3)
+    return sparse.csr_array(X)
+
+
+def test_sparse_products() -> None:
+    S, random = sparse_samples(17, 9), np.random.default_rng(1)
+    test, products = random.standard_normal((9, 11)), random.standard_normal((9, 11))
+    expected = products + S.T @ (S @ test)
+    samples = (S.indptr, S.indices, S.data)
+    whole, parts = products.copy(), products.copy()
+    sparse_kernels.add_sparse_products(*samples, test, whole, 0, 11)
+    np.testing.assert_allclose(whole, expected, rtol=1e-13, atol=1e-14)
+    for lo, hi in [(0, 4), (4, 7), (7, 17)]:
+        for first, stop in [(0, 8), (8, 11)]:
+            part = (S.indptr[lo : hi + 1], S.indices, S.data)
+            sparse_kernels.add_sparse_products(*part, test, parts, first, stop)
+    assert parts.tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("turns", [1, 2, 5])
+def test_sparse_gram(turns: int) -> None:
+    S = sparse_samples(17, 9)
+    gram = np.zeros((9, 9))
+    for turn in range(turns):
+        sparse_kernels.add_sparse_gram(S.indptr, S.indices, S.data, gram, turn, turns)
+    np.testing.assert_allclose(gram, np.tril((S.T @ S).toarray()), rtol=1e-13, atol=1e-14)
+
+
+def test_sparse_moments_and_norms() -> None:
+    S = sparse_samples(17, 9)
+    S.data[S.indptr[3] : S.indptr[4]] = 0
+    shift, found, dense = np.arange(9.0), np.zeros((3, 9)), S.toarray()
+    sparse_kernels.add_sparse_moments(S.indptr, S.indices, S.data, shift, found)
+    there = np.zeros((17, 9), dtype=bool)
+    there[np.repeat(np.arange(17), np.diff(S.indptr)), S.indices] = True
+    z = np.where(there, dense - shift, 0)
+    expected = [z.sum(axis=0), (z**2).sum(axis=0), there.sum(axis=0)]
+    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
+    sparse_kernels.normalize_sparse(S.indptr, S.data)
+    norms = np.linalg.norm(dense, axis=1, keepdims=True)
+    np.testing.assert_allclose(S.toarray(), dense / np.where(norms > 0, norms, 1), rtol=1e-14)
+
+
+@pytest.mark.parametrize("width", [1, 7, 8, 29])
+def test_row_moments(width: int) -> None:
+    z = np.random.default_rng(0).standard_normal((5, width))
+    found = np.ones((3, 5))
+    moments.add_row_moments(z, found)
+    expected = [z.sum(axis=1), (z**2).sum(axis=1), np.full(5, width)]
+    np.testing.assert_allclose(found, 1 + np.array(expected), rtol=1e-13, atol=1e-14)
 
 
 # -------------------------------------------------------------------------------- without JIT

@@ -16,7 +16,7 @@ class Submitted:
     """
 
     def __init__(self, client: Any) -> None:
-        self._client = client
+        self.client = client
         self._futures: WeakSet[Any] = WeakSet()
 
     def __enter__(self) -> "Submitted":
@@ -27,11 +27,15 @@ class Submitted:
 
     def submit(self, function: Any, *args: Any, **options: Any) -> Any:
         """As `Client.submit`, never with the result of another call."""
-        return self._kept(self._client.submit(function, *args, pure=False, **options))
+        return self._kept(self.client.submit(function, *args, pure=False, **options))
 
     def compute(self, lazy: Any) -> Any:
         """As `Client.compute`."""
-        return self._kept(self._client.compute(lazy))
+        return self._kept(self.client.compute(lazy))
+
+    def broadcast(self, data: Any) -> Any:
+        """A future of data that every worker has."""
+        return self._kept(self.client.scatter(data, broadcast=True, hash=False))
 
     def _kept(self, future: Any) -> Any:
         self._futures.add(future)
@@ -43,6 +47,6 @@ class Submitted:
         self._futures.clear()
         try:
             if alive:
-                self._client.cancel(alive, force=True)
+                self.client.cancel(alive, force=True)
         except Exception as error:
             logger.debug("what was submitted could not be cancelled: %s", error)

@@ -13,11 +13,12 @@ from streamsvd.cluster.waiting import Advance, answer_of, n_threads, watch
 from streamsvd.data.source import Source, dense
 from streamsvd.errors import OptionError
 from streamsvd.matrix.working import WorkingMatrix
-from streamsvd.passes.gram import GramSum, finish, strips
+from streamsvd.passes.centring import finish_gram
+from streamsvd.passes.gram import GramSum, multiplies_sparse
 from streamsvd.passes.ingest import Ingest
 from streamsvd.passes.measure import Sums, sum_up, write_scores
 from streamsvd.passes.preprocessing import Preprocessing
-from streamsvd.passes.strips import StripReader
+from streamsvd.passes.strips import StripReader, sum_strips
 from streamsvd.passes.sum_tree import SumTree
 from streamsvd.sizes import FAN_IN, leaf_samples
 
@@ -66,7 +67,7 @@ def _by_tasks(
 ) -> Any:
     """Call a function for runs of strips; the sum of the answers, if they are added up."""
     source, width = reader.source, reader.width
-    _refuse_unreadable(source)
+    refuse_unreadable(source)
     if source.computed_by_workers:
         raise OptionError(
             f"{source.name} is computed by the client: leave client out, or write it to a Zarr "
@@ -74,7 +75,7 @@ def _by_tasks(
         )
     n_strips = -(-source.n_samples // width)
     run = width * max(1, n_strips // (16 * max(n_threads(client), 1)))
-    key = f"streamsvd-{name}-{uuid.uuid4().hex[:8]}"
+    key = _key(name)
     tasks: list[tuple[Any, int]] = []
     futures = []
     with Submitted(client) as submitted:
@@ -104,31 +105,60 @@ def cluster_gram(
     reads too; of a Dask array one leaf, which the cluster computes. Tasks are retried by Dask when
     a worker is lost. Memory of a task: three n x n matrices and a few strips of samples.
     """
-    _refuse_unreadable(source)
-    n, n_samples, leaf = source.n_features, source.n_samples, leaf_samples(source.n_features)
-    name, asked = f"streamsvd-gram-{uuid.uuid4().hex[:8]}", (center, normalize)
-    shift: Any = None
-    tasks: list[tuple[Any, int]] = []
-    n_leaves = -(-n_samples // leaf)
-    threads = n_leaves if source.computed_by_workers else n_threads(client)
+    n, asked = source.n_features, (center, normalize)
     with Submitted(client) as submitted:
-        tree = _tree(submitted)
-        if "features" in asked:
-            first = _part(submitted, source, 0, 1)
-            shift = submitted.submit(_first_sample, first, *asked, key=f"{name}-shift")
-        for k, (level, lo, hi) in enumerate(_tasks(n_leaves, threads)):
-            start, stop = lo * leaf, min(hi * leaf, n_samples)
-            part = _part(submitted, source, start, stop)
-            node = submitted.submit(_node, part, start, stop, *asked, shift, key=f"{name}-sum-{k}")
-            tasks.append((node, stop - start))
-            tree.add(node, level)
-        total = tree.total()
-        del node, part  # `watch` releases them
-        watch(client, tasks, advance)
+        shift = shift_of(submitted, source, *asked) if "features" in asked else None
+        work = (_node, *asked, shift)
+        total = sum_leaves(submitted, "gram", source, leaf_samples(n), work, advance)
         node = np.array(answer_of(client, total))
         shift = np.zeros(n) if shift is None else answer_of(client, shift)
     learned = Preprocessing(center, normalize, np.zeros(n), np.ones(n))
-    return finish(node, learned, shift, n_samples, source.name)
+    return finish_gram(node, learned, shift, source.n_samples, source.name)
+
+
+def shift_of(
+    submitted: Submitted, source: Source, center: str | None, normalize: str | None
+) -> Any:
+    """A future of the first sample, centred and scaled if samples are: the shift of all sums."""
+    refuse_unreadable(source)
+    first = _part(submitted, source, 0, 1)
+    return submitted.submit(_first_sample, first, center, normalize, key=_key("shift"))
+
+
+def sum_leaves(
+    submitted: Submitted,
+    name: str,
+    source: Source,
+    leaf: int,
+    work: tuple[Any, ...],
+    advance: Advance,
+) -> Any:
+    """A future of the sum over all samples, by tasks that each sum up whole leaves of them.
+
+    `work` is what a task calls, and what with after ``(part, start, stop)``: where to read from,
+    see `opened`, and which samples. Returns when all but the last sums are there.
+    """
+    refuse_unreadable(source)
+    client = submitted.client
+    n_leaves = -(-source.n_samples // leaf)
+    threads = n_leaves if source.computed_by_workers else n_threads(client)
+    tasks: list[tuple[Any, int]] = []
+    tree, key = _tree(submitted), _key(name)
+    function, *args = work
+    for k, (level, lo, hi) in enumerate(_tasks(n_leaves, threads)):
+        start, stop = lo * leaf, min(hi * leaf, source.n_samples)
+        part = _part(submitted, source, start, stop)
+        node = submitted.submit(function, part, start, stop, *args, key=f"{key}-{k}")
+        tasks.append((node, stop - start))
+        tree.add(node, level)
+    total = tree.total()
+    del node, part  # `watch` releases them
+    watch(client, tasks, advance)
+    return total
+
+
+def _key(name: str) -> str:
+    return f"streamsvd-{name}-{uuid.uuid4().hex[:8]}"
 
 
 def _tree(submitted: Submitted) -> SumTree:
@@ -140,7 +170,8 @@ def _sum(total: Any, node: Any) -> Any:
     return total + node
 
 
-def _refuse_unreadable(source: Source) -> None:
+def refuse_unreadable(source: Source) -> None:
+    """Refuse data that are in this process alone."""
     if not (source.readable_by_workers or source.computed_by_workers):
         raise OptionError(
             f"{source.name} cannot be read by the workers; write it to a Zarr store that they see, "
@@ -168,16 +199,16 @@ def _part(submitted: Submitted, source: Source, start: int, stop: int) -> Any:
     return source
 
 
-def _opened(part: Any) -> tuple[Source, bool]:
-    """The source of a task, and whether it holds the task's samples alone."""
+def opened(part: Any, start: int, stop: int) -> tuple[Source, int, int]:
+    """The source of a task, and which of its samples are the task's."""
     if isinstance(part, Source):
-        return part, False
+        return part, start, stop
     samples = dense(part)
-    return Source(samples, 1, "the Dask array", samples.shape[1]), True
+    return Source(samples, 1, "the Dask array", samples.shape[1]), 0, stop - start
 
 
 def _first_sample(part: Any, center: str | None, normalize: str | None) -> Array:
-    source, _ = _opened(part)
+    source, _, _ = opened(part, 0, 1)
     working = WorkingMatrix.in_memory(source.n_features, 1, np.dtype(np.float64))
     return Ingest(source, working, center, normalize).first_sample()
 
@@ -190,10 +221,9 @@ def _node(
     normalize: str | None,
     shift: Array | None,
 ) -> Array:
-    source, is_whole = _opened(part)
-    if is_whole:
-        start, stop = 0, stop - start
+    source, start, stop = opened(part, start, stop)
     shift = None if shift is None else np.array(shift)
     with GramSum(source.n_features, center, normalize, 1, shift) as total:
-        total.extend(strips(source, None, start, stop))
+        as_sparse = multiplies_sparse(source, center)
+        total.extend(sum_strips(source, as_sparse, None, start, stop))
         return total.node()

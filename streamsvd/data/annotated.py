@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis, named
-from streamsvd.data.source import Source, Strips, dense, open_file, refuse_options
+from streamsvd.data.source import Source, SparseStrips, Strips, dense, open_file, refuse_options
 from streamsvd.data.zarr_nodes import attributes_of, check_array, open_zarr, sound
 from streamsvd.errors import OptionError, SourceError
 from streamsvd.options import Ask
@@ -52,11 +52,17 @@ def _open_matrix(
         source.name = name
         return source
 
-    def take(start: int, stop: int) -> Array:  # the matrix of a view would be a copy of the whole
+    def take(start: int, stop: int) -> Any:  # the matrix of a view would be a copy of the whole
         with open_file(name):
-            return dense(values(x[:, start:stop] if axis else x[start:stop]))
+            return values(x[:, start:stop] if axis else x[start:stop])
 
-    return Strips(take, _there(values(x[:1, :1])).dtype, x.shape, axis, name)
+    def take_dense(start: int, stop: int) -> Array:
+        return dense(take(start, stop))
+
+    first = _there(values(x[:1, :1]))
+    kind = (first.dtype, x.shape, axis, name)
+    is_sparse = getattr(first, "format", None) in ("csr", "csc")
+    return SparseStrips(take, *kind) if is_sparse else Strips(take_dense, *kind)
 
 
 def _there(matrix: Any) -> Any:

@@ -10,6 +10,7 @@ from streamsvd.data.source import (
     ArraySource,
     DaskSource,
     Source,
+    SparseStrips,
     asked_axis,
     check_compressed,
     check_matrix,
@@ -60,10 +61,18 @@ def open_sliced(x: Any, ask: Ask, fitted: Ask) -> Source:
     axis = asked_axis(name, ask, fitted)
     with open_file(name):
         check_matrix(x.dtype, x.shape, name)
-        if hasattr(x, "format"):
-            check_compressed(f"{x.format}_matrix", axis, name)
-        chunks = getattr(x, "chunks", None) or (1, 1)
-        return SlicedSource(x, axis, name, chunks[axis])
+        if not hasattr(x, "format"):
+            chunks = getattr(x, "chunks", None) or (1, 1)
+            return SlicedSource(x, axis, name, chunks[axis])
+        check_compressed(f"{x.format}_matrix", axis, name)
+
+    def take(start: int, stop: int) -> Any:
+        with open_file(name):
+            return x[:, start:stop] if axis else x[start:stop]
+
+    source = SparseStrips(take, x.dtype, x.shape, axis, name)
+    source.n_stored = getattr(x, "nnz", None)
+    return source
 
 
 class SlicedSource(Source):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from dask.utils import format_bytes
+from scipy import sparse
 
 from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis
@@ -53,6 +54,10 @@ class Source:
     chunk_bytes : int
         Bytes that are decoded to read `chunk` samples: more than they take where stored chunks
         reach beyond the array. 0 of what is not stored in chunks.
+    reads_sparse : bool
+        Whether `read_sparse` gives samples as they are stored, without their zeros.
+    n_stored : int or None
+        Numbers that are stored, zeros left out, where that is known of a sparse source.
     drops_pages : bool
         May be set. Whether files are dropped from the page cache when they were read: they are not
         read again soon, and the working store needs the room. Means nothing where there are none.
@@ -66,6 +71,8 @@ class Source:
     is_resumable: bool = False
     readable_by_workers: bool = False
     computed_by_workers: bool = False
+    reads_sparse: bool = False
+    n_stored: int | None = None
     drops_pages: bool = False
     _gives_new: bool = False  # whether what `_read` gives is no one else's
 
@@ -93,6 +100,13 @@ class Source:
     def decoded_bytes(self, samples: int) -> int:
         """Bytes that reading so many samples decodes, before they are cast."""
         return int(self.n_features * samples * self.dtype.itemsize)
+
+    def read_sparse(self, start: int, stop: int) -> sparse.csr_array:
+        """Samples ``start..stop-1`` as the rows of a new (stop - start, n) float64 matrix.
+
+        Each entry once, in the order of features; only where `reads_sparse`.
+        """
+        raise OptionError(f"{self.name} is not sparse")
 
     def lazy(self, start: int, stop: int) -> Any:
         """Samples ``start..stop-1`` as a Dask array, None if not `computed_by_workers`."""
@@ -226,6 +240,40 @@ class Strips(Source):
     def _read(self, start: int, stop: int) -> Array:
         strip = self._take(start, stop)
         return strip if self.sample_axis else strip.T
+
+
+class SparseStrips(Strips):
+    """A `Source` of which ``take(start, stop)`` gives samples as SciPy matrices, CSR or CSC."""
+
+    reads_sparse = True
+
+    def read_sparse(self, start: int, stop: int) -> sparse.csr_array:
+        """Samples ``start..stop-1`` as the rows of a new (stop - start, n) float64 matrix."""
+        strip = self._take(start, stop)
+        samples = sparse.csr_array(strip.T if self.sample_axis else strip)
+        for part in (samples.data, samples.indices, samples.indptr):
+            self._counted(part)
+        return summed(samples.data, samples.indices, samples.indptr, samples.shape, self.name)
+
+    def _read(self, start: int, stop: int) -> Array:
+        strip = dense(self._take(start, stop))
+        return strip if self.sample_axis else strip.T
+
+
+def summed(
+    data: Array, indices: Array, indptr: Array, shape: tuple[int, int], name: str
+) -> sparse.csr_array:
+    """A CSR matrix of float64 from copies of its parts; what is listed twice adds up."""
+    if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < shape[1]:
+        raise SourceError(
+            f"{name} has indices from {indices.min()} to {indices.max()}; they must be from 0 to "
+            f"{shape[1] - 1}"
+        )
+    with np.errstate(over="ignore"):  # infinities are found and named by the caller
+        parts = (data.astype(np.float64), indices.copy(), indptr.astype(np.int64))
+    made = sparse.csr_array(parts, shape=shape)
+    made.sum_duplicates()
+    return made
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from scipy import sparse
 from zarr.storage import LocalStore
 
 from streamsvd.arrays import Array
-from streamsvd.data.source import Described, Source, check_compressed
+from streamsvd.data.source import Described, Source, check_compressed, summed
 from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
 from streamsvd.storage.checked import checked
 from streamsvd.storage.chunks import MARK, decoded_numbers, drop_chunks, some
@@ -105,12 +105,14 @@ class ZarrSource(Source):
 class SparseSource(Source):
     """A `Source` in a Zarr group that holds a CSR or CSC matrix, as AnnData writes it.
 
-    Samples must be what the matrix is compressed by: rows of CSR, columns of CSC. Strips are made
-    dense one at a time; beside them `indptr`, ``8 (N + 1)`` bytes, is held in memory.
+    Samples must be what the matrix is compressed by: rows of CSR, columns of CSC. Strips are read
+    as they are, or made dense one at a time; beside them `indptr`, ``8 (N + 1)`` bytes, is held in
+    memory.
     """
 
     readable_by_workers = True
     _gives_new = True
+    reads_sparse = True
 
     def __init__(self, group: zarr.Group, sample_axis: int, name: str) -> None:
         check_compressed(str(group.attrs["encoding-type"]), sample_axis, name)
@@ -129,6 +131,7 @@ class SparseSource(Source):
             fits = self._indptr[0] == 0 and 0 <= self._indptr[-1] <= self._entries
         if not fits or np.any(np.diff(self._indptr) < 0):
             raise SourceError(f"{name}/indptr does not fit the shape and the data of the matrix")
+        self.n_stored = int(self._indptr[-1])
 
     def decoded_bytes(self, samples: int) -> int:
         """Bytes that reading so many samples decodes: whole chunks of entries, then the strip."""
@@ -150,6 +153,10 @@ class SparseSource(Source):
         return strip  # what was read for it, less than it is large, was counted by `_part`
 
     def _read(self, start: int, stop: int) -> Array:
+        return self.read_sparse(start, stop).toarray().T
+
+    def read_sparse(self, start: int, stop: int) -> sparse.csr_array:
+        """Samples ``start..stop-1`` as the rows of a new (stop - start, n) float64 matrix."""
         lo, hi = int(self._indptr[start]), int(self._indptr[stop])
         data, indices = (self._part(key, lo, hi) for key in ("data", "indices"))
         if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < self.n_features:
@@ -159,8 +166,7 @@ class SparseSource(Source):
             )
         indptr = self._indptr[start : stop + 1] - lo
         shape = (stop - start, self.n_features)
-        values = data.astype(np.float64)  # entries listed twice add up, without overflow
-        return sparse.csr_array((values, indices, indptr), shape=shape).toarray().T
+        return summed(data, indices, indptr, shape, self.name)
 
     @property
     def _entries(self) -> int:

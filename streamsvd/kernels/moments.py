@@ -63,6 +63,32 @@ def flush_lanes(lanes: Array, sums: Array, i: int) -> None:
 
 
 @jit
+def add_row_moments(z: Array, moments: Array) -> None:
+    """Add to ``moments`` (3, n) the sums of the rows of `z` (n, c), of their squares, and `c`."""
+    lanes = np.zeros((2, LANES))
+    width = z.shape[1]
+    whole = width - width % LANES
+    for i in range(z.shape[0]):
+        row = z[i]
+        lanes[:] = 0.0
+        for k in range(0, whole, LANES):
+            for m in range(LANES):
+                v = row[k + m]
+                lanes[0, m] += v
+                lanes[1, m] += v * v
+        for k in range(whole, width):
+            v = row[k]
+            lanes[0, k - whole] += v
+            lanes[1, k - whole] += v * v
+        for q in range(2):
+            total = 0.0
+            for m in range(LANES):
+                total += lanes[q, m]
+            moments[q, i] += total
+        moments[2, i] += width
+
+
+@jit
 def subtract_shift(x: Array, shift: Array, out: Array) -> None:
     """Write ``x - shift`` to `out`, both (n, c), in float64."""
     for i in range(x.shape[0]):

@@ -1,15 +1,17 @@
 """The samples of a source in order, checked, one strip read ahead."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from streamsvd.arrays import Array
 from streamsvd.data.source import Source
 from streamsvd.errors import SourceError
-from streamsvd.sizes import strip_width
+from streamsvd.options import working_dtype
+from streamsvd.sizes import sparse_width, strip_width
 
 LARGEST = 1e140
 """Scores square the entries: beyond this size, and below its inverse, squares leave float64."""
@@ -40,7 +42,7 @@ class StripReader:
         self._largest = 0.0
         self.start, self.stop = start, source.n_samples if stop is None else stop
 
-    def __iter__(self) -> Iterator[tuple[int, Array]]:
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
         width = self.width
         # whole chunks of the source, also where `start` is inside of one
         cuts = range(self.start - self.start % width, self.stop, width)
@@ -59,19 +61,19 @@ class StripReader:
                 f"{1 / self._most:.0e} where squares vanish; rescale the data"
             )
 
-    def _read(self, start: int, stop: int) -> Array:
+    def _read(self, start: int, stop: int) -> Any:
         strip = self.source.read(start, stop, self.dtype)
-        self._check(start, strip)
+        self._check(strip, lambda: _first_not_finite(strip, start))
         return strip
 
-    def _check(self, start: int, strip: Array) -> None:
-        low, high = float(strip.min()), float(strip.max())
+    def _check(self, values: Array, first_bad: Callable[[], tuple[float, int, int]]) -> None:
+        low, high = float(values.min()), float(values.max())
         if not np.isfinite(low) or not np.isfinite(high):  # a NaN makes both NaN
-            sample, feature = np.argwhere(~np.isfinite(strip.T))[0]
-            found = "NaN" if np.isnan(strip[feature, sample]) else strip[feature, sample]
+            value, feature, sample = first_bad()
             raise SourceError(
-                f"{self.source.name} holds {found} at feature {feature}, "
-                f"sample {start + sample} (as {self.dtype.name}); replace or drop such values first"
+                f"{self.source.name} holds {'NaN' if np.isnan(value) else value} at feature "
+                f"{feature}, sample {sample} (as {self.dtype.name}); replace or drop such values "
+                "first"
             )
         self._largest = max(self._largest, high, -low)
         if self._largest > self._most:
@@ -79,3 +81,67 @@ class StripReader:
                 f"{self.source.name} holds values as large as {self._largest:.3g}, beyond "
                 f"{self._most:.0e} whose squares overflow; rescale the data"
             )
+
+
+def _first_not_finite(strip: Array, start: int) -> tuple[float, int, int]:
+    """Value, feature and sample of the first number of a strip (n, c) that is not finite."""
+    sample, feature = np.argwhere(~np.isfinite(strip.T))[0]
+    return strip[feature, sample], feature, start + sample
+
+
+class SparseReader(StripReader):
+    """Samples of a source that `reads_sparse`, checked and in order: ``(start, strip)``.
+
+    Strips are CSR matrices (c, n) of float64 that the caller may change. Without a `width` they
+    are cut by what is stored, not by the zeros.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        width: int | None = None,
+        largest: float = LARGEST,
+        start: int = 0,
+        stop: int | None = None,
+    ) -> None:
+        if width is None and source.n_stored is not None:
+            width = sparse_width(source.n_features, source.n_samples, source.n_stored)
+        super().__init__(source, np.dtype(np.float64), width, largest, start, stop)
+
+    def _read(self, start: int, stop: int) -> sparse.csr_array:
+        strip = self.source.read_sparse(start, stop)
+
+        def first_bad() -> tuple[float, int, int]:
+            entry = np.flatnonzero(~np.isfinite(strip.data))[0]
+            sample = int(np.searchsorted(strip.indptr, entry, side="right")) - 1
+            return strip.data[entry], int(strip.indices[entry]), start + sample
+
+        if strip.nnz:
+            self._check(strip.data, first_bad)
+        return strip
+
+
+def stays_sparse(source: Source, center: str | None) -> bool:
+    """Whether samples can be multiplied as they are stored: not where each has its mean removed."""
+    return source.reads_sparse and center != "samples"
+
+
+def sum_strips(
+    source: Source,
+    as_sparse: bool = False,
+    width: int | None = None,
+    start: int = 0,
+    stop: int | None = None,
+) -> Iterable[Any]:
+    """The samples ``start..stop-1``, checked, for sums of products: fourth powers of the data.
+
+    As (n, c) arrays in the narrowest type that holds them exactly, `width` at a time, or as (c, n)
+    CSR matrices, as many at a time as their nonzeros allow.
+    """
+    largest = LARGEST**0.5
+    if as_sparse:
+        reader: StripReader = SparseReader(source, None, largest, start, stop)
+    else:
+        dtype = working_dtype(source.dtype)
+        reader = StripReader(source, dtype, width, largest, start, stop)
+    return (strip for _, strip in reader)

@@ -1,0 +1,238 @@
+"""``A = X X^T`` for any number of features: a factor from two passes, or the data themselves.
+
+`A` is symmetric positive semidefinite, so its action on a few directions that span its range tells
+what it is (Nystroem; Halko, Martinsson, Tropp 2011, section 5.4): with an orthonormal basis `Q` of
+the sketch ``A Omega``, ``A ~ (A Q) (Q^T A Q)^-1 (A Q)^T = B B^T``, never more than `A` in any
+direction. What it leaves of each feature's variance, ``diag(A) - diag(B B^T) >= 0``, is kept beside
+it, so the diagonal is exact.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg
+
+from streamsvd.arrays import Array
+from streamsvd.data.source import Source
+from streamsvd.kernels.moments import add_row_moments
+from streamsvd.matrix.working import WorkingMatrix
+from streamsvd.passes.centring import Product
+from streamsvd.passes.ingest import ingest
+from streamsvd.passes.preprocessing import Preprocessing
+from streamsvd.passes.products import add_in_order, product_of
+from streamsvd.sizes import product_batch
+from streamsvd.system import one_blas_thread
+
+SEED = 0
+"""Of the test matrix: the factor of the same data is the same."""
+
+
+@dataclass(frozen=True)
+class Factored:
+    """``A = X X^T`` as ``B B^T + diag(d)``, and what was learned of the data.
+
+    Attributes
+    ----------
+    factor : (n, k) float64 array
+        `B`, k at most the rank asked for; columns by decreasing norm, nearly.
+    rest : (n,) array
+        `d`, not negative.
+    diagonal : (n,) array
+        Of `A`: the sum of squares of each feature, centred and scaled; exact to rounding.
+    preprocessing : Preprocessing
+        With the fitted mean and scale.
+    """
+
+    factor: Array
+    rest: Array
+    diagonal: Array
+    preprocessing: Preprocessing
+
+    @property
+    def energy(self) -> float:
+        """Sum of squares of all."""
+        return float(self.diagonal.sum())
+
+
+def factor_of(
+    source: Source,
+    center: str | None,
+    normalize: str | None,
+    rank: int,
+    *,
+    width: int | None = None,
+    n_threads: int = 1,
+    on_samples: Callable[[int], None] = lambda n: None,
+) -> Factored:
+    """A factor of ``X X^T`` of the centred and scaled source, in two passes.
+
+    Exact, to rounding, where the rank is at least that of the data; else for the leading
+    eigenvalues nearly so, as one power iteration is within. The same bits for any chunking and any
+    number of threads. `on_samples` is told of each sample twice.
+
+    Notes
+    -----
+    Cost: two reads of the source, ``8 n N r`` operations (n N the nonzeros, where the source is
+    sparse), and ``6 n r^2``. Memory: ``16 n r`` bytes (and more for many samples, see
+    `sizes.product_sums`), a batch and two strips of samples.
+    """
+
+    def multiply(test: Array, shift: Array | None) -> Product:
+        asked = (center, normalize, shift)
+        reading = {"width": width, "n_threads": n_threads}
+        return product_of(source, test, *asked, on_samples=on_samples, **reading)  # type: ignore[arg-type]
+
+    def draw() -> Array:
+        return draw_test(source, center, normalize, rank)
+
+    return factor_by(multiply, draw, n_threads)
+
+
+def factor_by(
+    multiply: Callable[[Array, Array | None], Product],
+    draw: Callable[[], Array],
+    n_threads: int = 1,
+) -> Factored:
+    """A factor by two products with ``A``; `multiply` makes one, given `T` and a shift.
+
+    At most two (n, r) arrays are alive at a time, unless `multiply` has more.
+    """
+    first = multiply(draw(), None)
+    basis, shift, preprocessing = first.values, first.shift, first.preprocessing
+    del first  # with its test matrix
+    orthonormalize(basis, n_threads)
+    if preprocessing.normalize == "features":
+        basis /= preprocessing.scale[:, None]
+    return nystroem(multiply(basis, shift))
+
+
+def draw_test(source: Source, center: str | None, normalize: str | None, rank: int) -> Array:
+    """A random (n, r) matrix, r at most n and N; the same for the same sizes.
+
+    Where features will be scaled, its rows are divided by their spread in the first samples:
+    otherwise those with large values would drown the others (see `ProductSum`).
+    """
+    n = source.n_features
+    test = np.random.default_rng(SEED).standard_normal((n, min(rank, n, source.n_samples)))
+    if normalize == "features":
+        test /= _spread(source)[:, None]
+    return test
+
+
+def _spread(source: Source) -> Array:
+    """Standard deviations in the first batch of samples; the median where it has none, or 1."""
+    stop = min(source.n_samples, product_batch(source.n_features))
+    if source.reads_sparse:
+        first = source.read_sparse(0, stop).toarray().T
+    else:
+        first = source.read(0, stop, np.dtype(np.float64))
+    with np.errstate(all="ignore"):  # values that are not finite are named by the pass
+        spread = np.std(first, axis=1)
+    varies = np.isfinite(spread) & (spread > 0)
+    typical = float(np.median(spread[varies])) if varies.any() else 1.0
+    return np.where(varies, spread, typical)
+
+
+def _row_panels(n: int, rows: int) -> list[slice]:
+    return [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
+
+
+@one_blas_thread
+def orthonormalize(columns: Array, n_threads: int = 1) -> None:
+    """Replace (n, r) columns, n >= r, by an orthonormal basis of a space that has them all.
+
+    By QR of panels of rows, and of their triangles: stable, in place, on threads.
+    """
+    n, r = columns.shape
+    panels = _row_panels(n, max(2048, 2 * r))
+
+    def reduce(panel: slice) -> Array:
+        q, triangle = np.linalg.qr(columns[panel])
+        columns[panel, : q.shape[1]] = q
+        return triangle
+
+    with ThreadPoolExecutor(n_threads, thread_name_prefix="streamsvd-factor") as threads:
+        triangles = list(threads.map(reduce, panels))
+        q, _ = np.linalg.qr(np.concatenate(triangles))
+        ends = np.cumsum([len(triangle) for triangle in triangles])
+        parts = np.split(q, ends[:-1])
+
+        def expand(panel: slice, part: Array) -> None:
+            columns[panel] = columns[panel, : len(part)] @ part
+
+        list(threads.map(expand, panels, parts))
+
+
+@one_blas_thread
+def nystroem(product: Product) -> Factored:
+    """The factor that ``A T`` and `T` determine; the values of the product are used up.
+
+    With `T` orthonormal and near the leading eigenvectors, as in `factor_of`, this is the factor of
+    two passes; with a random `T` it is that of one, which costs 1 to 2.5 points of variance later.
+    Directions whose energy is within the rounding of the largest are left out.
+    """
+    values, test, diagonal = product.values, product.test, product.diagonal
+    n, r = values.shape
+    panels = _row_panels(n, 2048)
+    core = add_in_order(test[panel].T @ values[panel] for panel in panels)
+    core = (core + core.T) / 2
+    sizes, vectors = linalg.eigh(core)
+    kept = sizes > 10 * max(r, 10) * np.finfo(float).eps * max(sizes[-1], 0.0)
+    kept[-1] = True  # of data that are all zero, one column of zeros
+    roots = np.sqrt(np.where(sizes > 0, sizes, 1.0))
+    turn = (vectors / roots)[:, kept][:, ::-1]
+    k = turn.shape[1]
+    moments = np.zeros((3, n))
+    for panel in panels:
+        part = values[panel] @ turn
+        values[panel, :k] = part
+        add_row_moments(part, moments[:, panel])
+    return Factored(
+        np.ascontiguousarray(values[:, :k]),
+        np.maximum(diagonal - moments[1], 0.0),
+        diagonal,
+        product.preprocessing,
+    )
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The data themselves, centred and scaled: ``A = X X^T`` exactly.
+
+    Attributes
+    ----------
+    data : (n, N) float64 array
+        `X`.
+    diagonal : (n,) array
+        Of `A`: the sum of squares of each feature.
+    preprocessing : Preprocessing
+        With the fitted mean and scale.
+    """
+
+    data: Array
+    diagonal: Array
+    preprocessing: Preprocessing
+
+    @property
+    def energy(self) -> float:
+        """Sum of squares of all."""
+        return float(self.diagonal.sum())
+
+
+def data_of(
+    source: Source,
+    center: str | None,
+    normalize: str | None,
+    *,
+    width: int | None = None,
+    on_samples: Callable[[int], None] = lambda n: None,
+) -> Sampled:
+    """The centred and scaled source in memory, for few samples; it is read once.
+
+    Memory: ``8 n N`` bytes and two strips of samples.
+    """
+    working = WorkingMatrix.in_memory(source.n_features, source.n_samples, np.dtype(np.float64))
+    preprocessing, diagonal = ingest(source, working, center, normalize, width, on_samples)
+    return Sampled(working.chunks[0], diagonal, preprocessing)

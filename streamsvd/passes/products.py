@@ -1,0 +1,263 @@
+"""``A @ T`` for ``A = X X^T`` and an n x r matrix `T`, and the diagonal of `A`, in one pass.
+
+`A` is never formed: a batch of samples ``Z`` adds ``Z (Z^T T)``. As in the Gram sum, batches are
+added up to leaves and the leaves in a tree, and their sizes depend on `n` alone: the bits are the
+same for any chunking, any number of threads, and any split of the leaves over workers.
+
+Dense samples are shifted by the first one, so that a large offset costs no digits. Sparse samples
+stay sparse: what centring takes away is of rank one and follows at the end; their moments alone are
+of shifted numbers, so that a constant feature has a variance of exactly zero.
+"""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from streamsvd.arrays import Array
+from streamsvd.data.source import Source
+from streamsvd.errors import OptionError
+from streamsvd.kernels.moments import add_row_moments
+from streamsvd.kernels.sparse import add_sparse_moments, add_sparse_products, normalize_sparse
+from streamsvd.passes.centring import Product, Sums, finish_products
+from streamsvd.passes.preprocessing import Preprocessing
+from streamsvd.passes.strips import stays_sparse, sum_strips
+from streamsvd.passes.sum_tree import SumTree
+from streamsvd.sizes import product_batch, product_leaf, product_rows
+from streamsvd.system import one_blas_thread
+
+
+def product_of(
+    source: Source,
+    test: Array,
+    center: str | None,
+    normalize: str | None,
+    shift: Array | None = None,
+    *,
+    width: int | None = None,
+    n_threads: int = 1,
+    on_samples: Callable[[int], None] = lambda n: None,
+) -> Product:
+    """``A @ test`` in one pass over a source; arguments as in `ProductSum`.
+
+    Notes
+    -----
+    Cost: one read of the source and ``4 n N r`` operations (n N the nonzeros, where the source is
+    sparse and samples are not centred). Memory: `test` and the sum, ``8 n r`` bytes each (one sum
+    more for each level of the tree, see `sizes.product_sums`), a batch and two strips of samples.
+    """
+    with ProductSum(test, center, normalize, n_threads, shift) as total:
+        total.extend(sum_strips(source, stays_sparse(source, center), width), on_samples)
+        return total.result(source.name)
+
+
+class ProductSum:
+    """``X X^T T`` of samples that come in order, in pieces of any size; a context manager.
+
+    Parameters
+    ----------
+    test : (n, r) float64 array, C-contiguous
+        `T`. Where features are scaled, by `D^-1`, the product is that with ``D T``: the scale is
+        known at the end only, and `result` then multiplies `test` itself.
+    center, normalize : {None, "features", "samples"}
+    n_threads : int
+        That multiply.
+    shift : (n,) array, optional
+        Subtracted from features that are centred or scaled; the first sample (centred and scaled
+        itself, if samples are) by default.
+    """
+
+    def __init__(
+        self,
+        test: Array,
+        center: str | None,
+        normalize: str | None,
+        n_threads: int = 1,
+        shift: Array | None = None,
+    ) -> None:
+        if center == "features" and normalize == "samples":
+            raise OptionError(
+                'center="features" with normalize="samples" needs the means before the norms, one '
+                "pass more: center samples, or leave one of both out"
+            )
+        n = len(test)
+        self.test = test
+        self.preprocessing = Preprocessing(center, normalize, np.zeros(n), np.ones(n))
+        self._of_samples = self.preprocessing.before()
+        self._of_features = "features" in (center, normalize)
+        self.shift = shift if self._of_features else np.zeros(n)
+        self.n_samples = 0
+        self._is_sparse: bool | None = None
+        self._batch, self._filled = np.empty((n, 0)), 0
+        self._leaf: Sums | None = None
+        self._leaf_samples = 0
+        self._tree = SumTree()
+        self._n_threads = n_threads
+        self._start_threads()
+
+    def _start_threads(self) -> None:
+        self._threads = ThreadPoolExecutor(self._n_threads, thread_name_prefix="streamsvd-products")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied and pickled: not the threads, nor the empty part of the batch."""
+        state = {k: v for k, v in vars(self).items() if k != "_threads"}
+        return state | {"_batch": self._batch[:, : self._filled]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        filled = state.pop("_batch")
+        vars(self).update(state)
+        self._batch = np.empty((len(filled), 0))
+        if self._filled:
+            self._batch = np.empty((len(filled), product_batch(len(filled))))
+            self._batch[:, : self._filled] = filled
+        self._start_threads()
+
+    def __enter__(self) -> "ProductSum":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._threads.shutdown()
+
+    def extend(
+        self, strips: Iterable[Any], on_samples: Callable[[int], None] = lambda n: None
+    ) -> None:
+        """Add samples that come in pieces; `on_samples` is told the number of each.
+
+        Arrays (n, c), or CSR matrices (c, n), which may be changed. All are taken as the first is.
+        """
+        with one_blas_thread:
+            for strip in strips:
+                is_csr = sparse.issparse(strip)
+                if self._is_sparse is None:
+                    self._is_sparse = is_csr and self.preprocessing.center != "samples"
+                if self._is_sparse:
+                    self._add_sparse(strip if is_csr else sparse.csr_array(strip.T, dtype=float))
+                else:
+                    self._add(strip.toarray().T if is_csr else strip)
+                count = strip.shape[0 if is_csr else 1]
+                self.n_samples += count
+                on_samples(count)
+
+    def _panels(self) -> list[slice]:
+        n, rows = len(self.test), product_rows(len(self.test))
+        return [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
+
+    # ------------------------------------------------------------------------------- dense samples
+
+    def _add(self, samples: Array) -> None:
+        done, most = 0, product_batch(len(samples))
+        if not self._batch.size:
+            self._batch = np.empty((len(samples), most))
+        while done < samples.shape[1]:
+            count = min(most - self._filled, samples.shape[1] - done)
+            self._fill(samples[:, done : done + count])
+            done, self._filled = done + count, self._filled + count
+            if self._filled == most:
+                self._multiply()
+
+    def _fill(self, samples: Array) -> None:
+        part = slice(self._filled, self._filled + samples.shape[1])
+
+        def fill(panel: slice) -> None:
+            self._batch[panel, part] = samples[panel]
+
+        list(self._threads.map(fill, self._panels()))
+
+    def _multiply(self) -> None:
+        """Add the batch ``Z``, as far as it is filled, to the leaf."""
+        batch, test, leaf = self._batch, self.test, self._open_leaf()
+        if self._filled < batch.shape[1]:
+            batch = np.ascontiguousarray(batch[:, : self._filled])
+        self._of_samples.apply(batch)
+        if self.shift is None:
+            self.shift = batch[:, 0].copy()
+        shift = self.shift
+
+        def project(panel: slice) -> Array:
+            z = batch[panel]
+            if self._of_features:
+                z -= shift[panel, None]
+            add_row_moments(z, leaf.moments[:, panel])
+            return z.T @ test[panel]
+
+        def expand(panel: slice) -> None:
+            leaf.products[panel] += batch[panel] @ scores
+
+        scores = add_in_order(self._threads.map(project, self._panels()))
+        list(self._threads.map(expand, self._panels()))
+        self._close_leaf(self._filled)
+        self._filled = 0
+
+    # ------------------------------------------------------------------------------ sparse samples
+
+    def _add_sparse(self, strip: sparse.csr_array) -> None:
+        if self._of_samples.normalize == "samples":
+            normalize_sparse(strip.indptr, strip.data)
+        if self.shift is None:
+            self.shift = strip[:1].toarray()[0]
+        done = 0
+        while done < strip.shape[0]:
+            count = min(product_leaf(len(self.test)) - self._leaf_samples, strip.shape[0] - done)
+            self._multiply_sparse(strip.indptr[done : done + count + 1], strip)
+            self._close_leaf(count)
+            done += count
+
+    def _multiply_sparse(self, indptr: Array, strip: sparse.csr_array) -> None:
+        """Add samples to the leaf, each thread in some of its columns."""
+        samples, leaf, rank = (indptr, strip.indices, strip.data), self._open_leaf(), self.rank
+        columns = 8 * -(-rank // (8 * self._n_threads))
+
+        def multiply(first: int) -> None:
+            stop = min(first + columns, rank)
+            add_sparse_products(*samples, self.test, leaf.products, first, stop)
+
+        list(self._threads.map(multiply, range(0, rank, columns)))
+        add_sparse_moments(*samples, self.shift, leaf.moments)
+
+    # -------------------------------------------------------------------------------- leaves, tree
+
+    @property
+    def rank(self) -> int:
+        """`r`."""
+        return int(self.test.shape[1])
+
+    def _open_leaf(self) -> Sums:
+        if self._leaf is None:
+            n = len(self.test)
+            self._leaf = Sums(np.zeros((n, self.rank)), np.zeros((3, n)))
+        return self._leaf
+
+    def _close_leaf(self, n_added: int) -> None:
+        self._leaf_samples += n_added
+        if self._leaf_samples == product_leaf(len(self.test)):
+            self._tree.add(self._leaf)
+            self._leaf, self._leaf_samples = None, 0
+
+    def node(self) -> Sums:
+        """The sums of what was added; the last call but for `result`."""
+        if self._filled:
+            with one_blas_thread:
+                self._multiply()
+        if self._leaf is not None:
+            self._tree.add(self._leaf)
+            self._leaf, self._leaf_samples = None, 0
+        return self._tree.total()
+
+    def result(self, name: str = "the data") -> Product:
+        """``A @ T`` of the centred and scaled samples, and what was learned from them."""
+        sums, shift = self.node(), self.shift
+        assert shift is not None  # noqa: S101  (there are samples)
+        return finish_products(
+            sums, self.test, self.preprocessing, shift, self.n_samples, bool(self._is_sparse), name
+        )
+
+
+def add_in_order(parts: Iterable[Array]) -> Array:
+    """The sum of arrays, the first of which it uses up."""
+    parts = iter(parts)
+    total = next(parts)
+    for part in parts:
+        total += part
+    return total
