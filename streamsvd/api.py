@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamsvd.data import open_data
-from streamsvd.fitting import fit, plan_fit, resolve
+from streamsvd.fitting import choose_form, fit, plan_fit, resolve
 from streamsvd.options import Ask, Options
 from streamsvd.plan import Plan
 from streamsvd.progress import Progress
@@ -21,6 +21,7 @@ def sparse_svd(
     batch_size: int = 1,
     selection: str | None = None,
     reduction: str | None = None,
+    rank: int | None = None,
     fill_penalty: float = 0.0,
     max_fill: float | None = None,
     max_nonzeros: int | None = None,
@@ -83,11 +84,18 @@ def sparse_svd(
         objective gains, which does not see ``j >= p``. ``"kogbetliantz"``: ``|X[i, j]| + |X[j,
         i]|``. ``"random"``: pairs drawn with `random_state`; the two latter are the paper's
         baselines. The score of a column, in block steps, is the best of its pairs.
-    reduction : {None, "gram"}
+    reduction : {None, "gram", "samples", "factor"}
         None rewrites `X`. ``"gram"`` reads it once and runs the same loop on ``X X^T``, which must
         fit in memory twice (``16 n^2`` bytes; three or four times while very many samples are
         read): one pass, no working store, better components for as many transforms; no right
-        vectors.
+        vectors. For any number of features there are two more forms of ``X X^T``, on which no
+        transforms are made: components come from the refinement alone (``refine=True``, and a
+        budget). ``"samples"``: the data themselves, in memory, for few samples; exact.
+        ``"factor"``: ``B B^T + diag(d)`` of a `rank`, from two passes over the data; one more makes
+        the variances exact. Memory: ``8 n N`` bytes twice, or about ``24 n r``.
+    rank : int, optional
+        `r`, columns of the factor; ``10 p`` by default, and at least 50. More is nearer to
+        ``X X^T``, of which the leading part is all that matters.
     fill_penalty : float
         `alpha`: scores are divided by ``(1 + new)**alpha``, `new` being the nonzeros that a pair
         would add to the components. Not for block steps.
@@ -216,6 +224,8 @@ def sparse_pca(
     max_nonzeros: int | None = None,
     max_nonzeros_per_component: int | None = None,
     n_transforms: int | None = None,
+    reduction: str | None = None,
+    rank: int | None = None,
     fill_penalty: float = 0.5,
     pivot: bool = True,
     refine: bool = True,
@@ -232,11 +242,11 @@ def sparse_pca(
     client: Any = None,
     progress: Progress = None,
 ) -> SVDResult:
-    """Sparse principal components within a budget of nonzeros, from one pass over the data.
+    """Sparse principal components within a budget of nonzeros, for any number of features.
 
-    `sparse_svd` with ``center="features"``, ``reduction="gram"``, ``selection="gain"``, a fill
-    penalty and a pivot, then refined: the components with the most explained variance that we know
-    how to find, orthonormal to rounding and exactly sparse.
+    `sparse_svd` with ``center="features"``, a reduction, ``selection="gain"``, a fill penalty and a
+    pivot, then refined: the components with the most explained variance that we know how to find,
+    orthonormal to rounding and exactly sparse. One pass over the data; three with a factor.
 
     Parameters
     ----------
@@ -249,9 +259,17 @@ def sparse_pca(
         budget is given: 5 %, or five a component where that is more (below 100 features).
     max_nonzeros_per_component : int, optional
         The most nonzeros of each component.
+    reduction : {None, "gram", "samples", "factor"}
+        The form of ``X X^T``, see `sparse_svd`. By default the one that suits the data and
+        `memory_limit`: ``"gram"`` where n x n fits and is quick, ``"samples"`` where these are few,
+        else ``"factor"``. Which, and why, is logged (logger ``streamsvd``, level INFO) and in
+        ``settings``.
+    rank : int, optional
+        Of the factor, see `sparse_svd`.
     n_transforms, fill_penalty, pivot, tol
-        Of the greedy path, as in `sparse_svd`. The budget ends the path by default, or transforms
-        that gain less than `tol` of the total variance.
+        Of the greedy path, as in `sparse_svd`, which ``"samples"`` and ``"factor"`` do without. The
+        budget ends the path by default, or transforms that gain less than `tol` of the total
+        variance.
     refine : bool
         See `SVDResult.refine`.
     center : {"features", "samples", None}
@@ -261,12 +279,14 @@ def sparse_pca(
     -------
     SVDResult
         `explained_variance` of each component is exact; the components being orthonormal, they add
-        up. ``at(...)`` gives the greedy components of any point of the path.
+        up. ``at(...)`` gives the greedy components of any point of the path,
+        `SVDResult.refine_path` refined ones at other budgets.
 
     Notes
     -----
-    Memory: two n x n matrices of float64, more while very many samples are read. Time: one read,
-    ``n^2 N`` operations, then seconds for hundreds of features and minutes for thousands.
+    Memory: two n x n matrices of float64, more while very many samples are read; or ``16 n N``
+    bytes; or about ``24 n r``, r the rank. Time: one read and ``n^2 N`` operations, or one read, or
+    three and ``8 n N r``; then a search of seconds to a minute, longer for more nonzeros.
 
     Examples
     --------
@@ -281,7 +301,7 @@ def sparse_pca(
     source = open_data(X, Ask(sample_axis, sample_dim, layer, missing_chunks, storage_options))
     if max_fill is None and max_nonzeros is None and max_nonzeros_per_component is None:
         arguments["max_fill"] = max(0.05, min(1.0, 5 / source.n_features))
-    options = Options.of(arguments | {"reduction": "gram", "selection": "gain"})
+    options = choose_form(source, Options.of(arguments | {"selection": "gain"}))
     return fit(source, options, progress, client)
 
 

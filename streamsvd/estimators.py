@@ -226,7 +226,7 @@ class SparseSVD(_SparseComponents):
     ----------
     n_components : int
         From 1 to ``min(n_samples, n_features)``.
-    n_transforms, algorithm, batch_size, selection, reduction, fill_penalty, max_fill
+    n_transforms, algorithm, batch_size, selection, reduction, rank, fill_penalty, max_fill
         See `streamsvd.sparse_svd`.
     max_nonzeros, max_nonzeros_per_component, pivot, refine, center, normalize, dtype, tol
         See `streamsvd.sparse_svd`.
@@ -276,6 +276,7 @@ class SparseSVD(_SparseComponents):
         batch_size: int = 1,
         selection: str | None = None,
         reduction: str | None = None,
+        rank: int | None = None,
         fill_penalty: float = 0.0,
         max_fill: float | None = None,
         max_nonzeros: int | None = None,
@@ -317,9 +318,9 @@ class StreamingSparsePCA(_SparseComponents):
     ----------
     n_components : int
         From 1 to ``min(n_samples, n_features)``.
-    max_fill, max_nonzeros, max_nonzeros_per_component, n_transforms, fill_penalty, pivot, refine
-        See `streamsvd.sparse_pca`.
-    center, normalize, tol
+    max_fill, max_nonzeros, max_nonzeros_per_component, n_transforms, reduction, rank
+        See `streamsvd.sparse_pca`; after `partial_fit` the reduction is ``"gram"``.
+    fill_penalty, pivot, refine, center, normalize, tol
         See `streamsvd.sparse_pca`.
     sample_axis, sample_dim, layer, missing_chunks, storage_options, sparse_components, progress
         See `SparseSVD`.
@@ -353,6 +354,8 @@ class StreamingSparsePCA(_SparseComponents):
         max_nonzeros: int | None = None,
         max_nonzeros_per_component: int | None = None,
         n_transforms: int | None = None,
+        reduction: str | None = None,
+        rank: int | None = None,
         fill_penalty: float = 0.5,
         pivot: bool = True,
         refine: bool = True,

@@ -16,6 +16,9 @@ from streamsvd.errors import OptionError
 
 DTYPES = ("float32", "float64")
 
+MODELS = ("samples", "factor")
+"""Reductions for any number of features, on which components are refined and not rotated."""
+
 MOST_TRANSFORMS = 1_000_000
 """Where no budget of transforms is given: a run ends long before, or would not end."""
 
@@ -113,7 +116,8 @@ class Options:
     selection: str | None = option(
         one_of("nuclear", "gain", "kogbetliantz", "random"), None, recorded=True
     )
-    reduction: str | None = option(one_of(None, "gram"), None, recorded=True)
+    reduction: str | None = option(one_of(None, "gram", *MODELS), None, recorded=True)
+    rank: int | None = option(whole(1), None, recorded=True)
     fill_penalty: float = option(number(0.0), 0.0, recorded=True)
     max_fill: float | None = option(number(0.0, 1.0), None, recorded=True)
     max_nonzeros: int | None = option(BUDGET, None, recorded=True)
@@ -189,13 +193,15 @@ class Options:
                 f"fill_penalty={self.fill_penalty:g} weighs pairs, and a block step fills many at "
                 'once: leave it out, or pass algorithm="coordinate"'
             )
-        if self.reduction == "gram":
-            self._check_gram()
+        if self.reduction is not None:
+            self._check_reduced()
+        if self.rank is not None and self.reduction != "factor":
+            raise OptionError(f'rank={self.rank} is that of a factor: pass reduction="factor" too')
         two_passes = self.center == "features" and self.normalize == "samples"
-        if two_passes and (self.reduction == "gram" or self.refine):
+        if two_passes and (self.reduction is not None or self.refine):
             raise OptionError(
                 'center="features" with normalize="samples" needs the means before the norms, two '
-                'passes: not with reduction="gram" or refine=True'
+                'passes: not with reduction="gram" or another, nor with refine=True'
             )
         limits_fill = (
             self.fill_penalty
@@ -230,22 +236,27 @@ class Options:
                 'one by one: not with selection="random"'
             )
 
-    def _check_gram(self) -> None:
+    def _check_reduced(self) -> None:
         if self.selection not in (None, "gain", "kogbetliantz", "random"):
             raise OptionError(
                 f"selection={self.selection!r} scores zero everywhere on X X^T: with "
-                'reduction="gram" use "gain"'
+                f'reduction="{self.reduction}" use "gain"'
             )
         if self.workspace is not None or self.overwrite_x:
             raise OptionError(
-                'reduction="gram" reads the source once and keeps nothing on disk: do not pass '
-                "workspace= or overwrite_x=True with it"
+                f'reduction="{self.reduction}" reads the source and keeps nothing on disk: do not '
+                "pass workspace= or overwrite_x=True with it"
+            )
+        if self.reduction in MODELS and (self.algorithm == "block" or self.n_transforms):
+            raise OptionError(
+                f'reduction="{self.reduction}" makes no transforms: its components come from the '
+                'refinement; leave n_transforms and algorithm out, or pass reduction="gram"'
             )
 
     @property
     def score(self) -> str:
         """`selection`, by default the paper's, or what the reduced objective gains."""
-        return self.selection or ("gain" if self.reduction == "gram" else "nuclear")
+        return self.selection or ("nuclear" if self.reduction is None else "gain")
 
     def budget(self, n_features: int) -> int | None:
         """The most nonzeros that the components may have, None without a limit."""
@@ -297,8 +308,8 @@ class Options:
         As many columns make ``round(10 log2(n))`` block steps. With a budget of nonzeros on the
         Gram matrix the budget ends a run of pairs.
         """
-        if self.n_transforms is not None:
-            return int(self.n_transforms)
+        if self.n_transforms is not None or self.reduction in MODELS:
+            return int(self.n_transforms or 0)
         if self.algorithm == "block":
             return round(10 * math.log2(max(n_features, 2)))
         if self.reduction == "gram" and self.budget(n_features) is not None:

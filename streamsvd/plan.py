@@ -1,6 +1,7 @@
 """The problem that a fit solves, and what it will take, before it starts: integer arithmetic."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from streamsvd.sizes import (
     batch_samples,
     chunk_width,
     gram_sums,
+    product_batch,
+    product_sums,
     strip_width,
 )
 
@@ -32,8 +35,10 @@ class Problem:
         `n`, `N`, `p`, `m`.
     dtype : numpy.dtype
         Of the working matrix.
-    reduction : {None, "gram"}
-        Whether the working matrix is `X` or ``X X^T``.
+    reduction : {None, "gram", "samples", "factor"}
+        Whether the working matrix is `X` or ``X X^T``, and in which form.
+    rank : int
+        Of the factor.
     algorithm : {"coordinate", "block"}
     selection : str
         What pairs are scored by.
@@ -59,6 +64,7 @@ class Problem:
     n_transforms: int
     dtype: np.dtype[Any]
     reduction: str | None = None
+    rank: int = 0
     algorithm: str = "coordinate"
     selection: str = "nuclear"
     budget: int | None = None
@@ -88,7 +94,12 @@ class Problem:
     @property
     def is_reduced(self) -> bool:
         """Whether the working matrix is ``X X^T``: symmetric, and without a tail."""
-        return self.reduction == "gram"
+        return self.reduction is not None
+
+    @property
+    def factor_rank(self) -> int:
+        """Rank of a factor that loses nothing that the search for components would notice."""
+        return min(max(10 * self.n_components, 50), self.n_features, self.n_samples)
 
     @property
     def is_block(self) -> bool:
@@ -137,6 +148,8 @@ class Plan:
         rotates columns, beside what is in memory. Of block steps: both together, and 0.
     is_block : bool
         Whether transforms are block steps.
+    form : str or None
+        Of ``X X^T``, where no transforms are made: the samples, or a factor.
     """
 
     memory_limit: int
@@ -151,9 +164,15 @@ class Plan:
     row_move: int
     column_move: int
     is_block: bool = False
+    form: str | None = None
 
     def describe(self) -> str:
         """One line for people."""
+        if self.form is not None:
+            return (
+                f"X X^T as {self.form}, read {self.strip_samples} samples at a time; peak memory "
+                f"{format_bytes(self.peak_memory)} of {format_bytes(self.memory_limit)}"
+            )
         moves = (
             f"{format_bytes(self.row_move)} a block step"
             if self.is_block
@@ -271,9 +290,79 @@ def make_gram_plan(problem: Problem, *, memory_limit: int) -> Plan:
         raise ResourceError(
             f"the {n} x {n} Gram matrix takes {format_bytes(matrix)} and is held {max(sums, 2)} "
             f"times, the fit takes about {format_bytes(peak)} in all; memory_limit is "
-            f"{format_bytes(memory_limit)}; raise it, or leave reduction out to rewrite X in place"
+            f'{format_bytes(memory_limit)}; raise it, or pass reduction="factor"'
         )
     return Plan(memory_limit, True, n, 1, strip, False, peak, 0, 0, 0, 0, n_block_steps > 0)
+
+
+def make_samples_plan(problem: Problem, *, memory_limit: int) -> Plan:
+    """Plan a fit of the data themselves in memory, or refuse it with the figures."""
+    n, p = problem.n_features, problem.n_components
+    strip = problem.strip_width(memory_limit)
+    reading = n * strip * 8 + 3 * problem.decoded_bytes(strip)
+    # the data, once more without the features that do not vary, and dense (n, p) arrays
+    peak = FIXED_BYTES + 2 * 8 * n * problem.n_samples + max(reading, refinement_state(n, p))
+    if peak > memory_limit:
+        raise ResourceError(
+            f"{problem.n_samples} samples of {n} features take about {format_bytes(peak)} in "
+            f"memory; memory_limit is {format_bytes(memory_limit)}; raise it, or pass "
+            'reduction="factor"'
+        )
+    form = "the samples themselves, one pass"
+    return Plan(memory_limit, True, problem.n_samples, 1, strip, False, peak, 0, 0, 0, 0, form=form)
+
+
+def make_factor_plan(problem: Problem, *, memory_limit: int) -> Plan:
+    """Plan a fit of a factor, or refuse it with the figures."""
+    n, p, r = problem.n_features, problem.n_components, problem.rank or problem.factor_rank
+    strip = problem.strip_width(memory_limit)
+    strips = n * strip * 8 + 3 * problem.decoded_bytes(strip) + 2 * 8 * n * product_batch(n)
+    reading = (1 + product_sums(n, problem.n_samples)) * 8 * n * r + strips
+    peak = FIXED_BYTES + max(reading, 2 * 8 * n * r + refinement_state(n, p))
+    if peak > memory_limit:
+        raise ResourceError(
+            f"a factor of rank {r} of {n} features takes about {format_bytes(peak)}; memory_limit "
+            f"is {format_bytes(memory_limit)}; raise it, or lower rank or n_components"
+        )
+    form = f"a factor of rank {r}, three passes"
+    return Plan(memory_limit, True, problem.n_samples, 1, strip, False, peak, 0, 0, 0, 0, form=form)
+
+
+def refinement_state(n: int, p: int) -> int:
+    """Memory of a search beside its covariance: a smaller factor, and dense (n, p) arrays."""
+    return 8 * n * p * (8 + 10)
+
+
+PLANS = {"gram": make_gram_plan, "samples": make_samples_plan, "factor": make_factor_plan}
+
+QUICK = 2 * 10**12
+"""Operations that are not saved at the price of exactness: half a minute of two processors."""
+
+
+def choose_reduction(problem: Problem, memory_limit: int) -> tuple[str, str]:
+    """The form of ``X X^T`` to work on, and why: exact where that is quick, a factor elsewhere.
+
+    A function of the sizes and the memory alone.
+    """
+    n, n_samples, p = problem.n_features, problem.n_samples, problem.n_components
+    work = {
+        "gram": n * n * n_samples + 6 * n**3,
+        "samples": n * n_samples * (min(n, n_samples) + 40 * p),
+        "factor": 8 * n * n_samples * problem.factor_rank,
+    }
+    fits = []
+    for form, plan in PLANS.items():
+        with suppress(ResourceError):
+            plan(problem, memory_limit=memory_limit)
+            fits.append(form)
+    exact = min((form for form in fits if form != "factor"), key=work.__getitem__, default=None)
+    whole = f"X X^T of {n} features takes {format_bytes(8 * n * n)}"
+    if exact is not None and ("factor" not in fits or work[exact] <= QUICK):
+        about = whole if exact == "gram" else f"{n_samples} samples are few"
+        return exact, f"{about}: exact"
+    if exact is not None:
+        whole += f", and {work[exact]:.0e} operations"
+    return "factor", f"{whole}: a factor of rank {problem.factor_rank} instead"
 
 
 def _remedy(in_memory: bool, reads_wide: bool) -> str:

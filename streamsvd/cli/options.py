@@ -107,9 +107,10 @@ FIT = [
     ),
     of_fit(
         "reduction",
-        "Read SOURCE once and work on its features x features Gram matrix, in memory. "
-        "[default: none]",
+        "Read SOURCE once and work on its features x features Gram matrix, in memory; or, with "
+        "--refine and a budget, on the samples in memory or a factor. [default: none]",
     ),
+    of_fit("rank", "Of the factor, with --reduction factor. [default: 10 P]", "R"),
     of_fit("fill_penalty", "Divide scores by (1 + nonzeros added)^A.", "A"),
     MAX_FILL,
     MAX_NONZEROS,
@@ -160,6 +161,12 @@ PCA = [
     ROWS_OR_COLUMNS,
     SAMPLE_DIM,
     LAYER,
+    of_fit(
+        "reduction",
+        "The features x features Gram matrix, the samples in memory, or a factor from two passes. "
+        "[default: what suits SOURCE and memory]",
+    ),
+    of_fit("rank", "Of the factor, with --reduction factor. [default: 10 P]", "R"),
     of_fit("normalize", "Scale each feature to variance 1. [default: no]", values=["features"]),
     MISSING_CHUNKS,
     of_fit("memory_limit", 'Such as "2GiB". [default: half of what is free]', "SIZE"),

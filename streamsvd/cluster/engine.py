@@ -22,6 +22,7 @@ from streamsvd.passes.moments import add_up, moment_leaf, pivot_order
 from streamsvd.passes.preprocessing import Preprocessing, learn
 from streamsvd.plan import Plan, Problem
 from streamsvd.progress import Progress, progress_bar
+from streamsvd.refinement import Covariance
 
 logger = logging.getLogger("streamsvd")
 
@@ -54,7 +55,7 @@ class ClusterColumns:
         As in `sparse_svd`.
     """
 
-    gram: Array | None = None
+    covariance: Covariance | None = None
 
     def __init__(
         self,

@@ -58,6 +58,8 @@ class Source:
         Whether `read_sparse` gives samples as they are stored, without their zeros.
     n_stored : int or None
         Numbers that are stored, zeros left out, where that is known of a sparse source.
+    is_readable : bool
+        Whether samples can be read at all: what was summed up of batches has none left.
     drops_pages : bool
         May be set. Whether files are dropped from the page cache when they were read: they are not
         read again soon, and the working store needs the room. Means nothing where there are none.
@@ -74,6 +76,7 @@ class Source:
     reads_sparse: bool = False
     n_stored: int | None = None
     drops_pages: bool = False
+    is_readable: bool = True
     _gives_new: bool = False  # whether what `_read` gives is no one else's
 
     def __init__(self, array: Any, sample_axis: int, name: str, chunk: int) -> None:

@@ -1,7 +1,8 @@
-"""What a fit needs of the working matrix, wherever that is; which of three homes it gets.
+"""What a fit needs of the working matrix, wherever that is; which of its homes it gets.
 
 `streamsvd.fitting.in_place` rewrites `X` here, in memory or in mapped files;
-`streamsvd.fitting.reduced` works on ``X X^T``; `streamsvd.cluster.engine` leaves the columns of `X`
+`streamsvd.fitting.reduced` works on ``X X^T``, `streamsvd.fitting.modelled` on what stands for it
+where there are many features; `streamsvd.cluster.engine` leaves the columns of `X`
 to the workers of a cluster.
 """
 
@@ -13,19 +14,21 @@ from streamsvd.arrays import Array
 from streamsvd.cluster.engine import ClusterColumns
 from streamsvd.data.source import Source
 from streamsvd.fitting.in_place import InPlace
+from streamsvd.fitting.modelled import Modelled
 from streamsvd.fitting.reduced import Reduced
 from streamsvd.fitting.workspace import Workspace
-from streamsvd.options import Options
+from streamsvd.options import MODELS, Options
 from streamsvd.passes.ingest import Ingested
 from streamsvd.plan import Plan, Problem
 from streamsvd.progress import Progress
+from streamsvd.refinement import Covariance
 
 
 class Engine(Protocol):
     """The working matrix of a fit. Calls come in this order."""
 
-    gram: Array | None
-    """``X X^T``, where that is the working matrix."""
+    covariance: Covariance | None
+    """``X X^T``, where that is worked on."""
 
     def prepare(self, log: Log) -> Ingested:
         """Read the source, and bring the working matrix to where the log stands."""
@@ -60,6 +63,8 @@ def choose_engine(
     progress: Progress,
 ) -> Engine:
     """The engine that a fit works with."""
+    if problem.reduction in MODELS:
+        return Modelled(source, problem, options, plan, client, progress)
     if problem.is_reduced:
         return Reduced(source, problem, options, plan, client, progress)
     if client is not None:

@@ -20,6 +20,7 @@ from streamsvd.passes.moments import pivot_order, row_energies
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.plan import Plan, Problem
 from streamsvd.progress import Progress, progress_bar
+from streamsvd.refinement import Covariance
 from streamsvd.storage.raw import create_raw_array, intact_chunks, reserve_files
 from streamsvd.system import check_free_disk, n_cpus, page_cache
 
@@ -33,7 +34,7 @@ class InPlace:
     of the workspace, which is temporary unless the user asked for one.
     """
 
-    gram: Array | None = None
+    covariance: Covariance | None = None
     leading: WorkingMatrix
 
     def __init__(

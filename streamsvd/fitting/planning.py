@@ -1,5 +1,6 @@
 """What a fit is asked for and what it will take, and whether it can be done at all."""
 
+import logging
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -11,16 +12,25 @@ from streamsvd.cluster.engine import WORKER_SHARE, share_bounds
 from streamsvd.cluster.waiting import check_client, workers_of
 from streamsvd.data.source import Source
 from streamsvd.errors import OptionError, ResourceError
-from streamsvd.options import Options, working_dtype
-from streamsvd.plan import Plan, Problem, make_gram_plan, make_plan
+from streamsvd.options import MODELS, Options, working_dtype
+from streamsvd.plan import PLANS, Plan, Problem, choose_reduction, make_plan
 from streamsvd.system import free_memory
+
+logger = logging.getLogger("streamsvd")
 
 
 def resolve(source: Source, options: Options) -> Problem:
     """The problem that `options` pose of `source`; refuses one that its shape rules out."""
     options.check_shape(source.n_features, source.n_samples)
-    is_reduced = options.reduction == "gram"
-    return Problem(
+    is_reduced = options.reduction is not None
+    if options.reduction in MODELS and (
+        not options.refine or options.budget(source.n_features) is None
+    ):
+        raise OptionError(
+            f'reduction="{options.reduction}" refines components within a budget: pass refine=True '
+            "and max_fill or max_nonzeros"
+        )
+    problem = Problem(
         n_features=source.n_features,
         n_samples=source.n_samples,
         n_components=options.n_components,
@@ -37,6 +47,21 @@ def resolve(source: Source, options: Options) -> Problem:
         source_chunk_bytes=source.chunk_bytes,
         decoded=source.decoded_bytes,
     )
+    if options.reduction == "factor":
+        rank = min(options.rank or problem.factor_rank, source.n_features, source.n_samples)
+        problem = replace(problem, rank=rank)
+    return problem
+
+
+def choose_form(source: Source, options: Options) -> Options:
+    """The same options, with the form of ``X X^T`` that suits the source where none is given."""
+    if options.reduction is not None or not source.is_readable:
+        return options if options.reduction is not None else replace(options, reduction="gram")
+    # what counts are the sizes: any form will do to tell them
+    problem = resolve(source, replace(options, reduction="gram"))
+    form, why = choose_reduction(problem, options.memory_bytes or free_memory() // 2)
+    logger.info("reduction=%r: %s", form, why)
+    return replace(options, reduction=form)
 
 
 def plan_fit(source: Source, problem: Problem, options: Options, client: Any = None) -> Plan:
@@ -50,10 +75,10 @@ def plan_fit(source: Source, problem: Problem, options: Options, client: Any = N
             return plan_shares(client, source, problem, options)
     most = options.memory_bytes or free_memory() // 2
     place, width = _place(source, options, problem.dtype)
-    if options.refine or problem.is_reduced:
-        reduced = make_gram_plan(problem, memory_limit=most)
-        if problem.is_reduced:
-            return reduced
+    if problem.reduction is not None:
+        return PLANS[problem.reduction](problem, memory_limit=most)
+    if options.refine:
+        choose_reduction(problem, most)
     return make_plan(problem, memory_limit=most, place=place, width=width)
 
 

@@ -17,13 +17,14 @@ from streamsvd.passes.ingest import Ingested
 from streamsvd.passes.moments import pivot_order
 from streamsvd.plan import Plan, Problem
 from streamsvd.progress import Progress, progress_bar
+from streamsvd.refinement import Covariance, Gram
 from streamsvd.system import n_cpus
 
 
 class Reduced:
     """The Gram matrix in memory, its rows and columns in the order of the pivot."""
 
-    gram: Array | None = None
+    covariance: Covariance | None = None
     leading: WorkingMatrix
 
     def __init__(
@@ -52,7 +53,7 @@ class Reduced:
         energies = np.diag(gram).copy()
         if options.pivot:
             log.order = pivot_order(energies, p)
-        self.gram = gram
+        self.covariance = Gram(gram)
         self.leading = WorkingMatrix([gram[np.ix_(log.order, log.order)]], len(gram))
         return Ingested(preprocessing, energies, energies[log.order[:p]])
 

@@ -56,9 +56,10 @@ def fit(x: Any, options: Options, progress: Progress, client: Any = None) -> SVD
             result = shortened(result, source, progress)
         if options.refine:
             result = result.refine(
-                None if problem.is_reduced else source,
+                source if problem.reduction in (None, "factor") else None,
                 max_nonzeros=problem.budget,
                 max_nonzeros_per_component=options.max_nonzeros_per_component,
+                client=client,
                 progress=progress,
             )
     seconds = time.monotonic() - began
@@ -213,7 +214,7 @@ class _Run:
                 "n_transforms": problem.n_transforms,
                 "streamsvd": __version__,
             },
-            gram=self._engine.gram,
+            covariance=self._engine.covariance,
             features=source.features,
             samples=source.samples,
         )

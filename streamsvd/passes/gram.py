@@ -305,6 +305,8 @@ def panel_pairs(panels: list[slice]) -> Iterator[tuple[slice, slice]]:
 class SummedSamples(Source):
     """Samples that are no longer there, but their sum: all that the Gram matrix needs."""
 
+    is_readable = False
+
     def __init__(self, total: GramSum, name: str = "the batches") -> None:
         shape = (total.n_samples, len(total.preprocessing.mean))
         super().__init__(Described(np.dtype(np.float64), shape), 0, name, 1)

@@ -1,6 +1,15 @@
 """More variance from sparse orthonormal components, all refined at once under one budget."""
 
 from streamsvd.refinement.covariance import Covariance, Factor, Gram, Samples
-from streamsvd.refinement.search import Refined, refine, refine_path
+from streamsvd.refinement.search import Refined, refine, refine_path, repolish
 
-__all__ = ["Covariance", "Factor", "Gram", "Refined", "Samples", "refine", "refine_path"]
+__all__ = [
+    "Covariance",
+    "Factor",
+    "Gram",
+    "Refined",
+    "Samples",
+    "refine",
+    "refine_path",
+    "repolish",
+]

@@ -125,6 +125,16 @@ def refine_path(
     return [found[min(budget, p * cov.n)] for budget in budgets]
 
 
+@one_blas_thread
+def repolish(cov: Covariance, rows: sparse.csr_array) -> Refined:
+    """Orthonormal `rows` (p, n), the best on their supports; explain no less."""
+    exponent = _exponent(cov.diagonal())
+    scaled = cov.scaled(-exponent)
+    start = _given(scaled, rows)
+    end = polish(scaled, start.pattern, start.values, LAST_STEPS, LAST_TOL)
+    return _as_refined(scaled, end, np.arange(cov.n), cov.n, exponent)
+
+
 def _best(
     goal: Goal, cov: Covariance, basis: Basis, given: Sequence[Point], larger: Point | None
 ) -> Point:

@@ -111,7 +111,7 @@ def _fields(saved: SavedGroup) -> dict[str, Any]:
 def _log(saved: SavedGroup) -> Log:
     attributes = saved.attributes
     settings, n = attributes["settings"], attributes["n_features"]
-    n_columns = n if settings["reduction"] == "gram" else attributes["n_samples"]
+    n_columns = attributes["n_samples"] if settings["reduction"] is None else n
     order = saved.array("log/order")
     _refuse(saved, "log", order_fault(order, n))  # before a log of so many features is made
     log = new_log(settings["algorithm"], attributes["n_components"], n, n_columns)

@@ -13,7 +13,7 @@ from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis
 from streamsvd.errors import OptionError
 from streamsvd.passes.preprocessing import Preprocessing
-from streamsvd.refinement import Refined
+from streamsvd.refinement import Covariance, Gram, Refined
 
 
 class History(NamedTuple):
@@ -61,8 +61,8 @@ class Solution:
         Why the fit ended: ``"n_transforms"`` or ``"converged"``.
     settings : dict
         The options of the fit and the version that made it, for the record.
-    gram : (n, n) array or None
-        ``X X^T`` of a fit with ``reduction="gram"``; not saved.
+    covariance : Covariance or None
+        ``X X^T`` of a fit with a reduction, in its form; not saved.
     refined : Refined or None
         Components that `refine` made from those of the path. They replace them in `components`;
         `path_components` keeps the others.
@@ -85,7 +85,7 @@ class Solution:
     dtype: np.dtype[Any]
     stopped: str
     settings: dict[str, Any]
-    gram: Array | None = None
+    covariance: Covariance | None = None
     refined: Refined | None = None
     features: Axis | None = None
     samples: Axis | None = None
@@ -94,7 +94,7 @@ class Solution:
 
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled: as saved, without the Gram matrix and what is built on first use."""
-        return {one.name: getattr(self, one.name) for one in fields(self)} | {"gram": None}
+        return {one.name: getattr(self, one.name) for one in fields(self)} | {"covariance": None}
 
     # ------------------------------------------------------------------------------ sizes
 
@@ -120,8 +120,13 @@ class Solution:
 
     @property
     def is_reduced(self) -> bool:
-        """Whether the fit worked on ``X X^T`` (``reduction="gram"``)."""
-        return self.settings["reduction"] == "gram"
+        """Whether the fit worked on ``X X^T`` (any `reduction`)."""
+        return self.settings["reduction"] is not None
+
+    @property
+    def gram(self) -> Array | None:
+        """(n, n) ``X X^T``, where the fit made it (``reduction="gram"``)."""
+        return self.covariance.matrix if isinstance(self.covariance, Gram) else None
 
     @property
     def mean(self) -> Array:

@@ -7,6 +7,7 @@ from itertools import accumulate
 import numpy as np
 from dask.utils import format_bytes
 
+from streamsvd.options import MODELS
 from streamsvd.result.solution import Solution
 
 STOPPED = {
@@ -40,7 +41,7 @@ def facts(made: Solution) -> dict[str, str]:
     found = {
         "data": f"{made.n_features} features x {made.n_samples} samples, worked on in {made.dtype}",
         "components": str(made.n_components) + (", refined" if made.refined is not None else ""),
-        "transforms": f"{made.n_transforms}; the fit stopped: {STOPPED[made.stopped]}",
+        "transforms": _transforms(made),
         "fill": f"{made.n_nonzeros} nonzeros, {percent(made.fill)}",
         "singular values": f"{made.singular_values.sum():.6g} in sum",
         "explained variance": percent(explained),
@@ -50,6 +51,13 @@ def facts(made: Solution) -> dict[str, str]:
     if made.bytes_read is not None:
         found["read"] = format_bytes(made.bytes_read)
     return found
+
+
+def _transforms(made: Solution) -> str:
+    form = made.settings["reduction"]
+    if form in MODELS:
+        return f"none, components come from the refinement alone (reduction={form!r})"
+    return f"{made.n_transforms}; the fit stopped: {STOPPED[made.stopped]}"
 
 
 def component_rows(made: Solution) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -1,0 +1,159 @@
+"""A solution and data: scores of samples, and how good the components are on them."""
+
+import os
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+import numpy as np
+
+from streamsvd.arrays import Array
+from streamsvd.cluster.tasks import cluster_scores, cluster_sums
+from streamsvd.cluster.waiting import check_client
+from streamsvd.data import Source, open_data
+from streamsvd.errors import OptionError
+from streamsvd.options import Ask, Reading, parse_size
+from streamsvd.passes.measure import Accuracy, accuracy_of, sum_up, write_scores
+from streamsvd.passes.strips import StripReader
+from streamsvd.progress import Progress, progress_bar
+from streamsvd.result.solution import Solution
+from streamsvd.storage.outputs import new_output, open_written
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Measured(Solution):
+    """What is done with data."""
+
+    def transform(
+        self,
+        X: Any,
+        out: str | os.PathLike[str] | None = None,
+        *,
+        client: Any = None,
+        progress: Progress = None,
+        **reading: Unpack[Reading],
+    ) -> Any:
+        """Scores ``components @ X``, after the centring and scaling of the fit, chunk by chunk.
+
+        Parameters
+        ----------
+        X : path, zarr.Array or array
+            Samples with the features of the fit.
+        out : path, optional
+            Write a new Zarr array here, chunked like the strips that are read, and return it; it
+            is there when it is complete.
+        client : distributed.Client, optional
+            Work on a Dask cluster, whose workers read `X` and write `out`: they must see both. Each
+            chunk of `out` has one writer.
+        progress
+            As in `sparse_svd`.
+        **reading
+            How `X` is read, by the options of `sparse_svd`: `sample_axis`, `sample_dim`, `layer`,
+            `missing_chunks`, `storage_options`. What is left out is as it was in the fit, but for
+            the two last.
+
+        Returns
+        -------
+        (p, N) array, or (N, p) when samples are rows
+            Float64. Each sample's scores depend on that sample alone, bit for bit.
+        """
+        source = self._open(X, reading)
+        shape = (self.n_components, source.n_samples)
+        reader = StripReader(source, self.dtype)
+        fitted = (self.components, self.preprocessing)
+        if out is None:
+            if client is not None:
+                raise OptionError("transform(client=...) writes to a store: give out=")
+            scores = np.empty(shape if source.sample_axis else shape[::-1])
+            with progress_bar(progress, "transform", source.n_samples) as advance:
+                write_scores(*fitted, reader, scores, advance)
+            return scores
+        chunks = (shape[0], reader.width)
+        if source.sample_axis == 0:
+            shape, chunks = shape[::-1], chunks[::-1]
+        with (
+            new_output(out, shape, chunks, np.dtype(np.float64)) as array,
+            progress_bar(progress, "transform", source.n_samples) as advance,
+        ):
+            if client is None:
+                write_scores(*fitted, reader, array, advance)
+            else:
+                cluster_scores(check_client(client), *fitted, reader, array, advance)
+        return open_written(out)
+
+    def accuracy(
+        self,
+        X: Any,
+        *,
+        gram_limit: int | str = "2GiB",
+        client: Any = None,
+        progress: Progress = None,
+        **reading: Unpack[Reading],
+    ) -> Accuracy:
+        """Measure the components against data in one pass, see `Accuracy`.
+
+        Parameters
+        ----------
+        X : path, zarr.Array or array
+            The data of the fit, or other samples with the same features.
+        gram_limit : int or str
+            The true singular values come from the n x n Gram matrix; they are left out when it
+            would be larger.
+        client : distributed.Client, optional
+            Work on a Dask cluster, whose workers read `X`; the same to rounding.
+        progress, **reading
+            As in `transform`.
+
+        Notes
+        -----
+        Cost: a read of the data, and ``n^2 N`` operations for the singular values.
+        """
+        source = self._open(X, reading)
+        with_gram = 8 * self.n_features**2 <= parse_size("gram_limit", gram_limit)
+        right = None
+        if not self.is_reduced and self.refined is None and source.n_samples == self.n_samples:
+            right = self.right.tocsc()
+        asked = (self.components, self.preprocessing, StripReader(source, self.dtype), right)
+        with progress_bar(progress, "accuracy", source.n_samples) as advance:
+            if client is None:
+                sums = sum_up(*asked, with_gram, advance)
+            else:
+                sums = cluster_sums(check_client(client), *asked, with_gram, advance)
+        return accuracy_of(self.components, sums, right is not None)
+
+    def _some_scores(self, source: Source, step: int, progress: Progress) -> Array:
+        """Scores of every `step`-th sample, (p, ceil(N / step)), in one pass."""
+        parts = []
+        with progress_bar(progress, "scores", source.n_samples) as advance:
+            for start, strip in StripReader(source, self.dtype):
+                some = np.ascontiguousarray(strip[:, -start % step :: step])
+                self.preprocessing.apply(some)
+                parts.append(self.components @ some.astype(np.float64, copy=False))
+                advance(strip.shape[1])
+        return np.hstack(parts)
+
+    def _open(self, X: Any, reading: Reading) -> Source:
+        if isinstance(X, Source):
+            return X
+        unknown = reading.keys() - set(Ask._fields)
+        if unknown:
+            raise TypeError(f"unexpected keyword argument(s): {', '.join(sorted(unknown))}")
+        settings = self.settings
+        fitted = Ask(self.sample_axis, settings.get("sample_dim"), settings.get("layer"))
+        source = open_data(X, Ask(**reading), fitted)
+        self.check_features(source)
+        return source
+
+    def check_features(self, source: Source) -> None:
+        """Refuse data with other features than those of the fit."""
+        if source.n_features != self.n_features:
+            raise OptionError(
+                f"{source.name} has {source.n_features} features, the fit had {self.n_features}; "
+                "pass the same features, and sample_axis if samples are on the other axis"
+            )
+        if self.features is not None and source.features is not None:
+            difference = self.features.difference(source.features)
+            if difference is not None:
+                raise OptionError(
+                    f"{source.name} has other features than the fit, or in another order: "
+                    f"{difference}"
+                )

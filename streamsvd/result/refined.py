@@ -1,0 +1,188 @@
+"""A solution that can be refined."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self, Unpack, cast
+
+import numpy as np
+from dask.utils import format_bytes
+
+from streamsvd.arrays import Array
+from streamsvd.data import Source
+from streamsvd.errors import OptionError, ResourceError
+from streamsvd.options import Options, Reading
+from streamsvd.passes.exact import exact_of
+from streamsvd.progress import Progress, progress_bar
+from streamsvd.refinement import Gram
+from streamsvd.result.measured import Measured
+from streamsvd.result.refining import covariance_of, refined_at
+from streamsvd.system import free_memory
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Refinable(Measured):
+    """What more variance can be had within a budget."""
+
+    def refine(
+        self,
+        X: Any = None,
+        *,
+        max_fill: float | None = None,
+        max_nonzeros: int | None = None,
+        max_nonzeros_per_component: int | None = None,
+        client: Any = None,
+        progress: Progress = None,
+        **reading: Unpack[Reading],
+    ) -> Self:
+        """Raise the explained variance of the components within a budget of nonzeros.
+
+        All components move at once; they stay orthonormal to rounding and exactly sparse, and
+        explain at least as much as before. They are no longer a product of the transforms of the
+        log: `refined` says so, and `path_components` keeps those. The method is described in
+        `streamsvd.refinement`.
+
+        Parameters
+        ----------
+        X : path, zarr.Array or array, optional
+            The data of the fit, for one more pass; not needed right after ``reduction="gram"`` or
+            ``"samples"``. After ``"factor"`` the pass makes the variances exact.
+        max_fill, max_nonzeros : float, int, optional
+            Budget of all components together, as a share of ``p n`` or a count; as many as there
+            are now by default.
+        max_nonzeros_per_component : int, optional
+            The most that each of them may have.
+        client : distributed.Client, optional
+            Make the passes on a Dask cluster; the search is made here.
+        progress, **reading
+            As in `transform`.
+
+        Notes
+        -----
+        On the covariance in the form of the fit; after a fit in place in the form that
+        `sparse_pca` would choose. Time grows with the budget.
+        """
+        limits = {
+            "max_fill": max_fill,
+            "max_nonzeros": max_nonzeros,
+            "max_nonzeros_per_component": max_nonzeros_per_component,
+        }
+        budget = self._budget(**limits)
+        return self._refined([budget], max_nonzeros_per_component, X, client, progress, reading)[0]
+
+    def refine_path(
+        self,
+        X: Any = None,
+        *,
+        max_fill: Sequence[float],
+        max_nonzeros_per_component: int | None = None,
+        client: Any = None,
+        progress: Progress = None,
+        **reading: Unpack[Reading],
+    ) -> list[Self]:
+        """`refine` at many budgets: how much variance each fill explains.
+
+        From the largest budget down, each answer a start of the next, so that a path costs little
+        more than its largest points one by one.
+
+        Parameters
+        ----------
+        X, max_nonzeros_per_component, client, progress, **reading
+            As in `refine`.
+        max_fill : sequence of float
+            Shares of ``p n``, in any order; of each at least the nonzeros that there are now.
+
+        Returns
+        -------
+        list of SVDResult
+            One for each of `max_fill`, in their order.
+        """
+        cap = max_nonzeros_per_component
+        limits = {"max_nonzeros": None, "max_nonzeros_per_component": cap}
+        budgets = [self._budget(max_fill=fill, **limits) for fill in max_fill]
+        return self._refined(budgets, cap, X, client, progress, reading)
+
+    def _budget(self, **limits: Any) -> int:
+        """The nonzeros that refined components may have; refuses less than there are."""
+        options = Options(n_components=self.n_components, **limits)
+        cap, most = options.max_nonzeros_per_component, int(np.diff(self._rows.indptr).max())
+        if cap is not None and cap < most:
+            raise OptionError(
+                f"max_nonzeros_per_component={cap} is less than the {most} nonzeros of a component "
+                "to start from; start from an earlier point, see at(fill=...)"
+            )
+        budget = options.budget(self.n_features) or self.n_nonzeros
+        if budget < self.n_nonzeros:
+            raise OptionError(
+                f"a budget of {budget} is less than the {self.n_nonzeros} nonzeros of the "
+                "components to start from; start from an earlier point, see at(fill=...)"
+            )
+        return budget
+
+    def _refined(
+        self,
+        budgets: list[int],
+        cap: int | None,
+        X: Any,
+        client: Any,
+        progress: Progress,
+        reading: Reading,
+    ) -> list[Self]:
+        began, bytes_read, seconds = time.monotonic(), self.bytes_read, self.seconds
+        source = None if X is None else self._open(X, reading)
+        before = 0 if source is None else source.bytes_read
+        found = refined_at(self, budgets, cap, source, client, progress)
+        if source is not None and bytes_read is not None:
+            bytes_read += source.bytes_read - before
+        if seconds is not None:
+            seconds += time.monotonic() - began
+        return [replace(self, refined=one, seconds=seconds, bytes_read=bytes_read) for one in found]
+
+    def adjusted_variance(
+        self,
+        X: Any = None,
+        *,
+        progress: Progress = None,
+        **reading: Unpack[Reading],
+    ) -> Array:
+        """Variance of the scores of each component beyond those of the components before it.
+
+        That of Zou, Hastie and Tibshirani ("Sparse principal component analysis", 2006, section
+        3.4), for correlated scores. As the components are orthonormal, `explained_variance` is the
+        variance that they reconstruct, and the sum of this one is never larger.
+
+        Parameters
+        ----------
+        X : path, zarr.Array or array, optional
+            The data of the fit, for one more pass; not needed right after ``reduction="gram"``.
+        progress, **reading
+            As in `transform`.
+
+        Returns
+        -------
+        (p,) array
+            Divisor ``N - 1``.
+        """
+        if self.gram is not None:
+            products = self.components @ (self.components @ self.gram).T  # S S^T, of the scores S
+        elif X is None:
+            raise OptionError("adjusted_variance() needs the data of the fit: pass it as X")
+        else:
+            source = self._open(X, reading)
+            with progress_bar(progress, "variance", source.n_samples) as advance:
+                exact = exact_of(source, self.preprocessing, self.components, on_samples=advance)
+            products = exact.scores
+        values, vectors = np.linalg.eigh(products)
+        root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+        triangle = np.linalg.qr(root, mode="r")  # that of S^T = Q R
+        return np.diag(triangle) ** 2 / max(self.n_samples - 1, 1)
+
+    def _gram_of(self, source: Source, progress: Progress) -> Array:
+        need, free = 8 * self.n_features**2, free_memory()
+        if need > free:
+            raise ResourceError(
+                f"X X^T of {self.n_features} features takes {format_bytes(need)} of memory, and "
+                f"{format_bytes(free)} are free; use fewer features or a larger machine"
+            )
+        made = covariance_of(self, source, None, progress, "gram")
+        return cast(Gram, made).matrix

@@ -1,0 +1,134 @@
+"""Refinement of solutions: the form of ``X X^T`` it works on, and what is exact of its answer."""
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from streamsvd.arrays import Array
+from streamsvd.cluster.factor import cluster_exact, cluster_factor
+from streamsvd.cluster.tasks import cluster_gram
+from streamsvd.data.source import Source
+from streamsvd.errors import OptionError
+from streamsvd.passes.exact import Exact, exact_of
+from streamsvd.passes.factor import data_of, factor_of
+from streamsvd.passes.gram import gram_matrix
+from streamsvd.plan import Problem, choose_reduction
+from streamsvd.progress import Progress, progress_bar
+from streamsvd.refinement import (
+    Covariance,
+    Factor,
+    Gram,
+    Refined,
+    Samples,
+    refine_path,
+    repolish,
+)
+from streamsvd.result.solution import Solution
+from streamsvd.system import free_memory, n_cpus
+
+MOST_EXACT = 3000
+"""Features that components may have in all for the exact Gram matrix of these to be made."""
+
+
+def refined_at(
+    made: Solution,
+    budgets: list[int],
+    cap: int | None,
+    source: Source | None,
+    client: Any,
+    progress: Progress,
+) -> list[Refined]:
+    """The components of `made`, refined within each of the budgets.
+
+    `source` is the data of the fit. It is needed where the covariance of the fit is not there, or
+    is a factor: then one more pass for each budget makes the variances exact.
+    """
+    cov = made.covariance
+    if source is None and (cov is None or (isinstance(cov, Factor) and cov.rest is not None)):
+        raise OptionError("refine() needs the data of the fit: pass it as X")
+    if cov is None and source is not None:
+        cov = covariance_of(made, source, client, progress)
+    assert cov is not None  # noqa: S101  (one of the two is there)
+    p = made.n_components
+    found = refine_path(cov, p, budgets, cap, [made.components])
+    if source is not None and isinstance(cov, Factor) and cov.rest is not None:
+        found = [_exactly(made, one, source, client, progress) for one in found]
+    return found
+
+
+def covariance_of(
+    made: Solution, source: Source, client: Any, progress: Progress, form: str | None = None
+) -> Covariance:
+    """``X X^T`` of the data of a fit: in its form, or one that suits the data."""
+    if source.n_samples != made.n_samples:
+        raise OptionError(
+            f"{source.name} has {source.n_samples} samples, the fit had {made.n_samples}; "
+            "refine with the data of the fit"
+        )
+    problem = Problem(
+        n_features=made.n_features,
+        n_samples=made.n_samples,
+        n_components=made.n_components,
+        n_transforms=0,
+        dtype=np.dtype(np.float64),
+        source_chunk=source.chunk,
+        source_itemsize=source.dtype.itemsize,
+        source_chunk_bytes=source.chunk_bytes,
+        decoded=source.decoded_bytes,
+    )
+    form = form or made.settings["reduction"] or choose_reduction(problem, free_memory())[0]
+    asked = (source, made.preprocessing.center, made.preprocessing.normalize)
+    n_samples, threads = source.n_samples, n_cpus()
+    if form == "gram":
+        with progress_bar(progress, "gram", n_samples) as advance:
+            if client is not None:
+                return Gram(cluster_gram(client, *asked, advance)[0])
+            return Gram(gram_matrix(*asked, n_threads=threads, on_samples=advance)[0])
+    if form == "samples":
+        with progress_bar(progress, "samples", n_samples) as advance:
+            return Samples(data_of(*asked, on_samples=advance).data)
+    rank = made.settings.get("rank") or problem.factor_rank
+    with progress_bar(progress, "factor", 2 * n_samples) as advance:
+        if client is not None:
+            factored = cluster_factor(client, *asked, rank, advance)
+        else:
+            factored = factor_of(*asked, rank, n_threads=threads, on_samples=advance)
+    return Factor(factored.factor, factored.rest)
+
+
+def _exactly(
+    made: Solution, found: Refined, source: Source, client: Any, progress: Progress
+) -> Refined:
+    """Components of a factor with their true variances; polished on the truth where that is small.
+
+    One pass: the exact Gram matrix of the features that they have, or the covariance of the scores.
+    """
+    features = np.unique(found.components.indices)
+    if len(features) > MOST_EXACT:
+        exact = _measured(made, source, client, progress, components=found.components)
+        return found._replace(energies=np.diag(exact.scores).copy())
+    exact = _measured(made, source, client, progress, features=features)
+    rows = found.components
+    few = sparse.csr_array(
+        (rows.data, np.searchsorted(features, rows.indices), rows.indptr),
+        shape=(rows.shape[0], len(features)),
+    )
+    few, energies = repolish(Gram(exact.gram), few)
+    whole = sparse.csr_array((few.data, features[few.indices], few.indptr), shape=rows.shape)
+    return Refined(whole, energies)
+
+
+def _measured(
+    made: Solution,
+    source: Source,
+    client: Any,
+    progress: Progress,
+    components: sparse.csr_array | None = None,
+    features: Array | None = None,
+) -> Exact:
+    with progress_bar(progress, "variance", source.n_samples) as advance:
+        asked = (source, made.preprocessing, components, features)
+        if client is not None:
+            return cluster_exact(client, *asked, advance)
+        return exact_of(*asked, n_threads=n_cpus(), on_samples=advance)
