@@ -35,7 +35,7 @@ class Submitted:
 
     def broadcast(self, data: Any) -> Any:
         """A future of data that every worker has."""
-        return self._kept(self.client.scatter(data, broadcast=True, hash=False))
+        return self._kept(self.client.scatter([data], broadcast=True, hash=False)[0])
 
     def _kept(self, future: Any) -> Any:
         self._futures.add(future)
