@@ -8,12 +8,17 @@ from dask.utils import format_bytes
 
 from streamsvd.errors import ResourceError
 from streamsvd.sizes import (
+    ENTRY_BYTES,
     MIB,
     PAGE,
     TILE_WIDTH,
     batch_samples,
     chunk_width,
     gram_sums,
+    product_batch,
+    product_rows,
+    product_sums,
+    sparse_width,
     strip_width,
 )
 
@@ -251,6 +256,79 @@ def make_gram_plan(problem: Problem, *, memory_limit: int) -> Plan:
             f"{format_bytes(memory_limit)}; raise it, or leave reduction out to rewrite X in place"
         )
     return Plan(memory_limit, True, n, 1, strip, False, peak, 0, 0, 0, 0, n_block_steps > 0)
+
+
+def make_factor_plan(
+    problem: Problem,
+    rank: int,
+    *,
+    memory_limit: int,
+    n_threads: int = 1,
+    n_stored: int | None = None,
+) -> Plan:
+    """Plan two passes to a factor of ``X X^T``, or refuse it with the figures.
+
+    Parameters
+    ----------
+    problem : Problem
+    rank : int
+        `r`, of the factor.
+    memory_limit : int
+        Bytes.
+    n_threads : int
+        That multiply.
+    n_stored : int, optional
+        Numbers that are stored of a source that is read sparse.
+    """
+    n, n_samples = problem.n_features, problem.n_samples
+    r, p = min(rank, n, n_samples), problem.n_components
+    matrix = 8 * n * r
+    # the test matrix and the sums; moments, statistics and their temporaries
+    state = matrix * (1 + product_sums(n, n_samples)) + 14 * 8 * n
+    if n_stored is None:
+        strip = strip_width(n, n_samples, problem.source_chunk, memory_limit)
+        batch = min(product_batch(n), n_samples)
+        reading = n * strip * (8 + 3 * problem.source_itemsize) + 8 * n * batch
+        # a batch that is not full is copied; scores of each panel; products of one for each thread
+        panels = -(-n // product_rows(n))
+        reading += 8 * n * batch + 8 * batch * r * panels
+    else:
+        strip = sparse_width(n, n_samples, n_stored)
+        entries = strip * -(-n_stored // n_samples) + strip
+        # one strip that is worked on, one that is read and copied
+        reading = 4 * ENTRY_BYTES * entries
+        if problem.source_chunk > 1:
+            reading += 3 * problem.source_itemsize * problem.source_chunk
+    reading += n_threads * 8 * product_rows(n) * r
+    # panels and triangles of the basis; the components in the end
+    panel = max(2048, 2 * r)
+    basis = 8 * r * r * (2 * -(-n // panel) + 6) + 4 * n_threads * 8 * panel * r
+    finding = 2 * matrix + 8 * p * n * 7
+    peak = FIXED_BYTES + max(state + max(reading, basis), finding)
+    if peak > memory_limit:
+        raise ResourceError(
+            f"a factor of rank {r} takes {format_bytes(matrix)} and is held "
+            f"{1 + product_sums(n, n_samples)} times, the fit takes about {format_bytes(peak)} in "
+            f"all; memory_limit is {format_bytes(memory_limit)}; raise it, or lower rank"
+        )
+    return Plan(memory_limit, True, r, 1, strip, False, peak, 0, 0, 0, 0, False)
+
+
+def make_samples_plan(problem: Problem, *, memory_limit: int) -> Plan:
+    """Plan a fit of few samples, held in memory, or refuse it; arguments as in `make_plan`."""
+    n, n_samples, p = problem.n_features, problem.n_samples, problem.n_components
+    matrix = 8 * n * n_samples
+    strip = strip_width(n, n_samples, problem.source_chunk, memory_limit)
+    # two strips, one that is written, leaves of moments and their lanes
+    reading = n * strip * (16 + 3 * problem.source_itemsize)
+    reading += 16 * n * (min(256, n_samples // 64 + 1) + 12)
+    peak = FIXED_BYTES + matrix + max(reading, 8 * p * n * 7)
+    if peak > memory_limit:
+        raise ResourceError(
+            f"the {n} x {n_samples} data take {format_bytes(matrix)}, the fit takes about "
+            f"{format_bytes(peak)} in all; memory_limit is {format_bytes(memory_limit)}; raise it"
+        )
+    return Plan(memory_limit, True, n_samples, 1, strip, False, peak, 0, 0, 0, 0, False)
 
 
 def _remedy(in_memory: bool, reads_wide: bool) -> str:
