@@ -10,6 +10,7 @@ from dask.utils import format_bytes
 
 from streamsvd.errors import ResourceError
 from streamsvd.sizes import (
+    ENTRY_BYTES,
     MIB,
     PAGE,
     TILE_WIDTH,
@@ -17,7 +18,9 @@ from streamsvd.sizes import (
     chunk_width,
     gram_sums,
     product_batch,
+    product_rows,
     product_sums,
+    sparse_width,
     strip_width,
 )
 
@@ -37,8 +40,8 @@ class Problem:
         Of the working matrix.
     reduction : {None, "gram", "samples", "factor"}
         Whether the working matrix is `X` or ``X X^T``, and in which form.
-    rank : int
-        Of the factor.
+    rank : int or None
+        Of the factor, where it was asked for.
     algorithm : {"coordinate", "block"}
     selection : str
         What pairs are scored by.
@@ -54,6 +57,8 @@ class Problem:
         Bytes of a number of the source.
     source_chunk_bytes : int
         Bytes that a chunk of the source decodes to, where that is more than its samples take.
+    n_stored : int or None
+        Numbers that are stored of a source that is read sparse.
     decoded : callable, optional
         Bytes that are decoded to read so many samples; by default what they take.
     """
@@ -64,7 +69,7 @@ class Problem:
     n_transforms: int
     dtype: np.dtype[Any]
     reduction: str | None = None
-    rank: int = 0
+    rank: int | None = None
     algorithm: str = "coordinate"
     selection: str = "nuclear"
     budget: int | None = None
@@ -73,6 +78,7 @@ class Problem:
     source_chunk: int = 1
     source_itemsize: int = 8
     source_chunk_bytes: int = 0
+    n_stored: int | None = None
     decoded: Callable[[int], int] | None = None
 
     def strip_width(self, memory_limit: int) -> int:
@@ -98,8 +104,8 @@ class Problem:
 
     @property
     def factor_rank(self) -> int:
-        """Rank of a factor that loses nothing that the search for components would notice."""
-        return min(max(10 * self.n_components, 50), self.n_features, self.n_samples)
+        """Rank of the factor; by default one that loses nothing that a search would notice."""
+        return min(self.rank or max(10 * self.n_components, 50), self.n_features, self.n_samples)
 
     @property
     def is_block(self) -> bool:
@@ -296,41 +302,70 @@ def make_gram_plan(problem: Problem, *, memory_limit: int) -> Plan:
 
 
 def make_samples_plan(problem: Problem, *, memory_limit: int) -> Plan:
-    """Plan a fit of the data themselves in memory, or refuse it with the figures."""
-    n, p = problem.n_features, problem.n_components
-    strip = problem.strip_width(memory_limit)
-    reading = n * strip * 8 + 3 * problem.decoded_bytes(strip)
-    # the data, once more without the features that do not vary, and dense (n, p) arrays
-    peak = FIXED_BYTES + 2 * 8 * n * problem.n_samples + max(reading, refinement_state(n, p))
+    """Plan a fit of few samples, held in memory, or refuse it with the figures."""
+    n, n_samples = problem.n_features, problem.n_samples
+    matrix, strip = 8 * n * n_samples, problem.strip_width(memory_limit)
+    # two strips, one that is written, leaves of moments and their lanes
+    reading = 16 * n * strip + 3 * problem.decoded_bytes(strip)
+    reading += 16 * n * (min(256, n_samples // 64 + 1) + 12)
+    # the data once more, without the features that do not vary
+    peak = FIXED_BYTES + matrix + max(reading, matrix + refinement_state(problem))
     if peak > memory_limit:
         raise ResourceError(
-            f"{problem.n_samples} samples of {n} features take about {format_bytes(peak)} in "
-            f"memory; memory_limit is {format_bytes(memory_limit)}; raise it, or pass "
-            'reduction="factor"'
+            f"the {n} x {n_samples} data take {format_bytes(matrix)}, the fit takes about "
+            f"{format_bytes(peak)} in all; memory_limit is {format_bytes(memory_limit)}; raise it, "
+            'or pass reduction="factor"'
         )
-    form = "the samples themselves, one pass"
-    return Plan(memory_limit, True, problem.n_samples, 1, strip, False, peak, 0, 0, 0, 0, form=form)
+    form = "the samples themselves, in one pass"
+    return Plan(memory_limit, True, n_samples, 1, strip, False, peak, 0, 0, 0, 0, form=form)
 
 
-def make_factor_plan(problem: Problem, *, memory_limit: int) -> Plan:
-    """Plan a fit of a factor, or refuse it with the figures."""
-    n, p, r = problem.n_features, problem.n_components, problem.rank or problem.factor_rank
-    strip = problem.strip_width(memory_limit)
-    strips = n * strip * 8 + 3 * problem.decoded_bytes(strip) + 2 * 8 * n * product_batch(n)
-    reading = (1 + product_sums(n, problem.n_samples)) * 8 * n * r + strips
-    peak = FIXED_BYTES + max(reading, 2 * 8 * n * r + refinement_state(n, p))
+def make_factor_plan(problem: Problem, *, memory_limit: int, n_threads: int = 1) -> Plan:
+    """Plan two passes to a factor of ``X X^T``, or refuse it with the figures.
+
+    `n_threads` multiply; other arguments as in `make_plan`.
+    """
+    n, n_samples, r = problem.n_features, problem.n_samples, problem.factor_rank
+    matrix, sums = 8 * n * r, product_sums(n, n_samples)
+    # the test matrix and the sums; moments, statistics and their temporaries
+    state = matrix * (1 + sums) + 14 * 8 * n
+    strip, reading = _product_reading(problem, memory_limit)
+    reading += n_threads * 8 * product_rows(n) * r
+    # panels and triangles of the basis; the factor, once more without what does not vary
+    panel = max(2048, 2 * r)
+    basis = 8 * r * r * (2 * -(-n // panel) + 6) + 4 * n_threads * 8 * panel * r
+    finding = 2 * matrix + refinement_state(problem)
+    peak = FIXED_BYTES + max(state + max(reading, basis), finding)
     if peak > memory_limit:
         raise ResourceError(
-            f"a factor of rank {r} of {n} features takes about {format_bytes(peak)}; memory_limit "
-            f"is {format_bytes(memory_limit)}; raise it, or lower rank or n_components"
+            f"a factor of rank {r} takes {format_bytes(matrix)} and is held {1 + sums} times, the "
+            f"fit takes about {format_bytes(peak)} in all; memory_limit is "
+            f"{format_bytes(memory_limit)}; raise it, or lower rank"
         )
-    form = f"a factor of rank {r}, three passes"
-    return Plan(memory_limit, True, problem.n_samples, 1, strip, False, peak, 0, 0, 0, 0, form=form)
+    form = f"a factor of rank {r}, in three passes"
+    return Plan(memory_limit, True, r, 1, strip, False, peak, 0, 0, 0, 0, form=form)
 
 
-def refinement_state(n: int, p: int) -> int:
+def _product_reading(problem: Problem, memory_limit: int) -> tuple[int, int]:
+    """Samples that are read at a time on the way to a product, and the bytes that this takes."""
+    n, n_samples, r = problem.n_features, problem.n_samples, problem.factor_rank
+    if problem.n_stored is None:
+        strip, batch = problem.strip_width(memory_limit), min(product_batch(n), n_samples)
+        reading = 8 * n * strip + 3 * problem.decoded_bytes(strip)
+        # a batch, a copy of one that is not full; scores of each panel
+        return strip, reading + 16 * n * batch + 8 * batch * r * -(-n // product_rows(n))
+    strip = sparse_width(n, n_samples, problem.n_stored)
+    entries = strip * -(-problem.n_stored // n_samples) + strip
+    # one strip that is worked on, one that is read and copied
+    reading = 4 * ENTRY_BYTES * entries
+    if problem.source_chunk > 1:
+        reading += 3 * problem.source_itemsize * problem.source_chunk
+    return strip, reading
+
+
+def refinement_state(problem: Problem) -> int:
     """Memory of a search beside its covariance: a smaller factor, and dense (n, p) arrays."""
-    return 8 * n * p * (8 + 10)
+    return 8 * problem.n_features * problem.n_components * (8 + 10)
 
 
 PLANS = {"gram": make_gram_plan, "samples": make_samples_plan, "factor": make_factor_plan}

@@ -3,6 +3,7 @@
 import pickle
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import zarr
 from helpers import normal, write_zarr
 from scipy import sparse
 
-from streamsvd import OptionError, SourceError, sizes
+from streamsvd import OptionError, ResourceError, SourceError, sizes
 from streamsvd.data.kinds import open_data
 from streamsvd.data.source import Source
 from streamsvd.options import SIDES, Ask
@@ -31,6 +32,7 @@ from streamsvd.passes.factor import (
 )
 from streamsvd.passes.gram import gram_matrix, multiplies_sparse
 from streamsvd.passes.products import ProductSum, product_of
+from streamsvd.plan import FIXED_BYTES, Problem, make_factor_plan, make_samples_plan
 
 TWO_PASSES = ("features", "samples")
 COMBINATIONS = [pair for pair in product(SIDES.values, SIDES.values) if pair != TWO_PASSES]
@@ -414,6 +416,17 @@ def traced() -> Iterator[Any]:
     tracemalloc.stop()
 
 
+def of_factor(n: int, n_samples: int) -> Problem:
+    return Problem(
+        n_features=n,
+        n_samples=n_samples,
+        n_components=3,
+        n_transforms=1,
+        dtype=np.dtype(np.float64),
+        source_itemsize=8,
+    )
+
+
 @pytest.mark.parametrize("options", [(None, None), ("features", "features")])
 def test_memory_is_that_of_two_arrays(options: tuple[Any, Any], traced: Any) -> None:
     n, n_samples, rank = 60_000, 40, 40
@@ -424,3 +437,42 @@ def test_memory_is_that_of_two_arrays(options: tuple[Any, Any], traced: Any) -> 
     factor_of(source, *options, rank, width=4)
     batch = sizes.product_batch(n) * n * 8
     assert traced() - before <= 2.2 * 8 * n * rank + 1.2 * batch + 3 * 4 * n * 8 + 12 * 8 * n
+
+
+@pytest.mark.parametrize("kind", ["dense", "csr"])
+@pytest.mark.parametrize("shape", [(50_000, 60), (3000, 6000), (200, 20_000)])
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_the_forecast_holds(kind: str, shape: tuple[int, int], n_threads: int, traced: Any) -> None:
+    n, n_samples = shape
+    if kind == "csr":
+        matrix = sparse.random_array((n_samples, n), density=0.01, format="csr", rng=0)
+        source = of(matrix, 0)
+    else:
+        source = of(normal(n, n_samples))
+    problem = replace(of_factor(n, n_samples), rank=30, n_stored=source.n_stored)
+    plan = make_factor_plan(problem, memory_limit=2**40, n_threads=n_threads)
+    factor_of(of(normal(20, 30)), "features", "features", 3)
+    tracemalloc.reset_peak()
+    before = tracemalloc.get_traced_memory()[0]
+    factor_of(source, "features", None, 30, width=plan.strip_samples, n_threads=n_threads)
+    assert traced() - before <= plan.peak_memory - FIXED_BYTES
+
+
+def test_the_forecast_of_samples_holds(traced: Any) -> None:
+    source = of(normal(20_000, 70))
+    plan = make_samples_plan(of_factor(20_000, 70), memory_limit=2**40)
+    data_of(of(normal(20, 30)), "features", "features")
+    tracemalloc.reset_peak()
+    before = tracemalloc.get_traced_memory()[0]
+    data_of(source, "features", "features", width=plan.strip_samples)
+    assert traced() - before <= plan.peak_memory - FIXED_BYTES
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    problem = replace(of_factor(10**6, 10**6), rank=100)
+    with pytest.raises(ResourceError, match=r"rank 100 .* 762.94 MiB and is held .*lower rank"):
+        make_factor_plan(problem, memory_limit=2**30)
+    with pytest.raises(ResourceError, match="1000000 x 1000000 data take"):
+        make_samples_plan(problem, memory_limit=2**30)
+    planned = make_factor_plan(replace(of_factor(10**6, 400), rank=100), memory_limit=3 * 2**30)
+    assert planned.peak_memory < 3 * 2**30

@@ -2,7 +2,7 @@
 
 import logging
 from typing import Any
-from weakref import WeakSet
+from weakref import ref
 
 logger = logging.getLogger("streamsvd")
 
@@ -17,7 +17,7 @@ class Submitted:
 
     def __init__(self, client: Any) -> None:
         self.client = client
-        self._futures: WeakSet[Any] = WeakSet()
+        self._futures: list[ref[Any]] = []
 
     def __enter__(self) -> "Submitted":
         return self
@@ -35,18 +35,22 @@ class Submitted:
 
     def broadcast(self, data: Any) -> Any:
         """A future of data that every worker has."""
-        return self._kept(self.client.scatter(data, broadcast=True, hash=False))
+        return self._kept(self.client.scatter([data], broadcast=True, hash=False)[0])
 
     def _kept(self, future: Any) -> Any:
-        self._futures.add(future)
+        self._futures.append(ref(future))
         return future
 
     def cancel(self) -> None:
-        """Take away what is there; a client that is closed has nothing any more."""
-        alive = list(self._futures)
+        """Take away what is there; a client that is closed has nothing any more.
+
+        One by one, the last first: to cancel what others are made from, when these are known but no
+        longer wanted, is an error that costs the client its connection to the scheduler.
+        """
+        alive = [future for made in reversed(self._futures) if (future := made()) is not None]
         self._futures.clear()
         try:
-            if alive:
-                self.client.cancel(alive, force=True)
+            for future in alive:
+                self.client.cancel([future], force=True)
         except Exception as error:
             logger.debug("what was submitted could not be cancelled: %s", error)

@@ -58,7 +58,7 @@ class Modelled:
 
     def _factor(self) -> Factored:
         source, options = self._source, self._options
-        asked = (source, options.center, options.normalize, self._problem.rank)
+        asked = (source, options.center, options.normalize, self._problem.factor_rank)
         with progress_bar(self._progress, "factor", 2 * source.n_samples) as advance:
             if self._client is not None:
                 return cluster_factor(self._client, *asked, advance)

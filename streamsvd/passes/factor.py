@@ -129,7 +129,8 @@ def _spread(source: Source) -> Array:
     else:
         first = source.read(0, stop, np.dtype(np.float64))
     with np.errstate(all="ignore"):  # values that are not finite are named by the pass
-        spread = np.std(first, axis=1)
+        parts = _row_panels(len(first), 2048)
+        spread = np.concatenate([np.std(first[part], axis=1) for part in parts])
     varies = np.isfinite(spread) & (spread > 0)
     typical = float(np.median(spread[varies])) if varies.any() else 1.0
     return np.where(varies, spread, typical)
