@@ -185,13 +185,13 @@ def nystroem(product: Product) -> Factored:
     roots = np.sqrt(np.where(sizes > 0, sizes, 1.0))
     turn = (vectors / roots)[:, kept][:, ::-1]
     k = turn.shape[1]
-    moments = np.zeros((3, n))
+    moments, numbers = np.zeros((3, n)), values.reshape(-1)
     for panel in panels:
         part = values[panel] @ turn
-        values[panel, :k] = part
+        numbers[panel.start * k : panel.stop * k] = part.reshape(-1)  # never beyond what was read
         add_row_moments(part, moments[:, panel])
     return Factored(
-        np.ascontiguousarray(values[:, :k]),
+        numbers[: n * k].reshape(n, k),
         np.maximum(diagonal - moments[1], 0.0),
         diagonal,
         product.preprocessing,
