@@ -373,6 +373,9 @@ PLANS = {"gram": make_gram_plan, "samples": make_samples_plan, "factor": make_fa
 QUICK = 2 * 10**12
 """Operations that are not saved at the price of exactness: half a minute of two processors."""
 
+INSTANT = 2 * 10**10
+"""Operations that are not saved at the price of the greedy path, which the Gram matrix has."""
+
 
 def choose_reduction(problem: Problem, memory_limit: int) -> tuple[str, str]:
     """The form of ``X X^T`` to work on, and why: exact where that is quick, a factor elsewhere.
@@ -383,20 +386,20 @@ def choose_reduction(problem: Problem, memory_limit: int) -> tuple[str, str]:
     work = {
         "gram": n * n * n_samples + 6 * n**3,
         "samples": n * n_samples * (min(n, n_samples) + 40 * p),
-        "factor": 8 * n * n_samples * problem.factor_rank,
     }
     fits = []
     for form, plan in PLANS.items():
         with suppress(ResourceError):
             plan(problem, memory_limit=memory_limit)
             fits.append(form)
-    exact = min((form for form in fits if form != "factor"), key=work.__getitem__, default=None)
+    exact = [form for form in fits if form in work]
+    if len(exact) == 2:
+        is_better = work["gram"] <= max(INSTANT, 4 * work["samples"])
+        exact = ["gram" if is_better else "samples"]
     whole = f"X X^T of {n} features takes {format_bytes(8 * n * n)}"
-    if exact is not None and ("factor" not in fits or work[exact] <= QUICK):
-        about = whole if exact == "gram" else f"{n_samples} samples are few"
-        return exact, f"{about}: exact"
-    if exact is not None:
-        whole += f", and {work[exact]:.0e} operations"
+    if exact and (work[exact[0]] <= QUICK or "factor" not in fits):
+        about = whole if exact == ["gram"] else f"{n_samples} samples are few"
+        return exact[0], f"{about}: exact"
     return "factor", f"{whole}: a factor of rank {problem.factor_rank} instead"
 
 
