@@ -29,7 +29,7 @@ from streamsvd import (
     sparse_svd,
 )
 from streamsvd.cli import commands
-from streamsvd.cluster import engine, tasks, waiting
+from streamsvd.cluster import actors, engine, tasks, waiting
 from streamsvd.cluster.factor import cluster_exact, cluster_factor
 from streamsvd.data.kinds import open_data
 from streamsvd.fitting import planning
@@ -491,14 +491,14 @@ def test_columns_that_kill_their_workers(
     fresh: Client, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error in the end: not one worker after the other for ever."""
-    monkeypatch.setattr(engine, "MOST_LOSSES", 2)
-    kept = engine.Columns
+    monkeypatch.setattr(actors, "MOST_LOSSES", 2)
+    kept = actors.Columns
 
     class Deadly(kept):  # type: ignore[misc,valid-type]
         def read(self, shift: Any) -> Any:
             os.kill(os.getpid(), 9)
 
-    monkeypatch.setattr(engine, "Columns", Deadly)
+    monkeypatch.setattr(actors, "Columns", Deadly)
     with pytest.raises(ResourceError, match=r"the worker with samples \d+ to \d+ was lost 2 times"):
         sparse_svd(store, P, client=fresh)
 
@@ -507,13 +507,13 @@ def test_errors_of_a_worker_are_not_its_death(
     three: Client, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "NOTICE_SECONDS", 0.3)
-    kept = engine.Columns
+    kept = actors.Columns
 
     class Full(kept):  # type: ignore[misc,valid-type]
         def read(self, shift: Any) -> Any:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(engine, "Columns", Full)
+    monkeypatch.setattr(actors, "Columns", Full)
     with pytest.raises(OSError, match="No space left"):
         sparse_svd(store, P, client=three)
 

@@ -133,6 +133,15 @@ def test_the_layers_are_those_that_work() -> None:
     assert len(beside) <= 12
 
 
+def test_sizes() -> None:
+    """Modules and classes that can be read in one sitting."""
+    for module in MODULES:
+        assert len((FOLDER / f"{module}.py").read_text().splitlines()) <= 450, module
+        for node in ast.walk(tree(module)):
+            if isinstance(node, ast.ClassDef):
+                assert node.end_lineno - node.lineno < 250, f"{module}.{node.name}"
+
+
 # ------------------------------------------------------------------------------------ importing
 
 PROBE = """

@@ -10,11 +10,10 @@ import numpy as np
 
 from streamsvd.algorithm.block_log import Log
 from streamsvd.arrays import Array
-from streamsvd.cluster.submitted import Submitted
-from streamsvd.cluster.waiting import Advance, Lost, answer_of, wait_for_workers, workers_of
-from streamsvd.cluster.worker import Columns, Share, read_columns
+from streamsvd.cluster.actors import Actors
+from streamsvd.cluster.waiting import Advance, answer_of, workers_of
+from streamsvd.cluster.worker import Share, read_columns
 from streamsvd.data.source import Source
-from streamsvd.errors import ResourceError
 from streamsvd.matrix.partition import Partition
 from streamsvd.options import Options
 from streamsvd.passes.ingest import Ingested
@@ -27,10 +26,6 @@ from streamsvd.refinement import Covariance
 logger = logging.getLogger("streamsvd")
 
 
-MOST_LOSSES = 20
-"""Of the same columns one after the other: then they are what kills the workers."""
-
-
 WORKER_SHARE = 0.5
 """Of a worker's memory limit, what its columns and the work on them may take."""
 
@@ -39,7 +34,7 @@ MADE, READ, SETTLED, ORDERED, REPLAYED, BEGUN = range(6)
 """How far the columns of all workers have come."""
 
 
-class ClusterColumns:
+class ClusterColumns(Actors):
     """The working matrix in the columns of workers; the engine and the executor in one.
 
     Parameters
@@ -66,8 +61,7 @@ class ClusterColumns:
         plan: Plan,
         progress: Progress,
     ) -> None:
-        self._client, self._source, self._options = client, source, options
-        self._progress = progress
+        self._source, self._options, self._progress = source, options, progress
         self.n_features, self.n_samples = source.n_features, source.n_samples
         self.dtype = problem.dtype
         self._log: Log
@@ -76,7 +70,7 @@ class ClusterColumns:
         self._order: Array | None = None
         self._stage = MADE
         bounds = share_bounds(source, len(workers_of(client)))
-        self._shares = [
+        shares = [
             Share(
                 source,
                 start,
@@ -92,11 +86,7 @@ class ClusterColumns:
             )
             for start, stop in pairwise(bounds)
         ]
-        self._submitted = Submitted(client)
-        self._futures: list[Any] = [None] * len(self._shares)
-        self._actors: list[Any] = [None] * len(self._shares)
-        self._addresses = [""] * len(self._shares)
-        self._losses = [0] * len(self._shares)
+        super().__init__(client, shares)
 
     # ----------------------------------------------------------------------- the executor
 
@@ -156,14 +146,7 @@ class ClusterColumns:
 
     def release(self) -> None:
         """Remove the actors and what they have on disk, as far as they are there."""
-        for k, actor in enumerate(self._actors):
-            if actor is not None:
-                try:
-                    answer_of(self._client, actor.close(), self._addresses[k])
-                except Exception as error:  # whatever ended the fit: there may be no cluster left
-                    logger.debug("columns %d could not be removed: %s", k, error)
-        self._actors = [None] * len(self._shares)
-        self._submitted.cancel()
+        self._remove()
 
     # ------------------------------------------------------- as the coordinator asks for it
 
@@ -178,39 +161,6 @@ class ClusterColumns:
     def diagonal(self) -> Array:
         """The diagonal."""
         return self._diagonal
-
-    # ------------------------------------------------------------------- calls of the actors
-
-    def _all(self, method: str, *args: Any, advance: Advance | None = None) -> list[Any]:
-        """Call a method of all actors at once; those that are lost are made again."""
-        futures = [self._start(k, method, *args) for k in range(len(self._shares))]
-        answers = []
-        for k, future in enumerate(futures):
-            answers.append(self._answer(k, future, method, *args))
-            if advance is not None:
-                advance(self._shares[k].stop - self._shares[k].start)
-        return answers
-
-    def _start(self, k: int, method: str, *args: Any) -> Any:
-        try:
-            if self._actors[k] is None:
-                self._make(k)
-            return getattr(self._actors[k], method)(*args)
-        except (Lost, OSError, RuntimeError):
-            return None
-
-    def _answer(self, k: int, future: Any, method: str, *args: Any) -> Any:
-        while True:
-            try:
-                if future is None:
-                    raise Lost(self._addresses[k])
-                answer = answer_of(self._client, future, self._addresses[k])
-                self._losses[k] = 0
-                return answer
-            except Lost as lost:
-                logger.warning("worker %s is lost; its columns are made again", lost)
-                self._restore(k)
-                future = self._start(k, method, *args)
 
     # ------------------------------------------------------------------------- the ingest
 
@@ -243,39 +193,8 @@ class ClusterColumns:
 
     # --------------------------------------------------------------------------- recovery
 
-    def _make(self, k: int) -> None:
-        """An actor for the share `k`, on the worker with the fewest."""
-        there = wait_for_workers(self._client)
-        held = {address: self._addresses.count(address) for address in there}
-        address = min(sorted(held), key=held.__getitem__)
-        future = self._submitted.submit(
-            Columns, self._shares[k], actor=True, workers=[address], allow_other_workers=False,
-            key=f"streamsvd-columns-{k}-{uuid.uuid4().hex[:8]}",
-        )  # fmt: skip
-        self._futures[k] = future
-        self._addresses[k] = address
-        self._actors[k] = answer_of(self._client, future, address)
-
-    def _restore(self, k: int) -> None:
-        """Make the columns of the share `k` again, as far as all have come."""
-        while True:
-            self._losses[k] += 1
-            if self._losses[k] > MOST_LOSSES:
-                share = self._shares[k]
-                raise ResourceError(
-                    f"the worker with samples {share.start} to {share.stop - 1} was lost "
-                    f"{MOST_LOSSES} times in a row; see the logs of the workers, give them more "
-                    "memory or more disk, or add workers"
-                )
-            try:
-                self._actors[k], self._addresses[k] = None, ""
-                self._make(k)
-                self._catch_up(k)
-                return
-            except Lost as lost:
-                logger.warning("worker %s is lost too", lost)
-
     def _catch_up(self, k: int) -> None:
+        """As far as all have come."""
         if self._stage >= READ:
             self._call(k, "read", np.zeros(self.n_features))  # the shift is for moments only
         if self._stage >= SETTLED and self._of_features:
@@ -286,12 +205,6 @@ class ClusterColumns:
             self._call(k, "replay", self._log, self._order, *self._combined())
         if self._stage >= BEGUN:
             self._call(k, "begin")
-
-    def _call(self, k: int, method: str, *args: Any) -> Any:
-        future = self._start(k, method, *args)
-        if future is None:
-            raise Lost(self._addresses[k])
-        return answer_of(self._client, future, self._addresses[k])
 
     def _combined(self) -> tuple[Array, Array]:
         """The columns that the log combines, and what they are at its end, read by all workers."""

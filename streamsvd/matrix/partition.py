@@ -60,8 +60,8 @@ class Prefetch(Protocol):
         """The given rows of chunk `b`."""
 
 
-class Partition:
-    """Columns ``start..stop-1`` of the working matrix.
+class PairColumns:
+    """Columns ``start..stop-1`` of the working matrix, and moves on pairs of them.
 
     Parameters
     ----------
@@ -245,7 +245,9 @@ class Partition:
         b, k = divmod(j - self.start, self.width)
         return float(self.tops[b][i, k])
 
-    # -------------------------------------------------------------------------- block steps
+
+class Partition(PairColumns):
+    """The same with block steps: all that the algorithm asks of columns."""
 
     def best_columns(self, selection: int, lead: Array, diag: Array) -> tuple[Array, Array]:
         """The `p` best scores of the columns held beyond the first `p`, and these columns.

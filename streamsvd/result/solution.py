@@ -30,7 +30,7 @@ class History(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Solution:
+class Components:
     """Sparse orthonormal components of a matrix `X` of n features by N samples.
 
     Everything follows from the transform log; sparse matrices are built on first use and kept.
@@ -151,11 +151,6 @@ class Solution:
         return _signed_rows(rows, self._order, _signs(rows))
 
     @cached_property
-    def path_components(self) -> sparse.csr_array:
-        """(p, n) components of the path at `n_transforms`: `components` before `refine`."""
-        return replace(self, refined=None).components
-
-    @cached_property
     def right(self) -> sparse.csr_array:
         """(p, N) right vectors as rows, orthonormal.
 
@@ -206,7 +201,41 @@ class Solution:
             return self.refined.components
         return self.log.components(self.n_transforms)
 
-    # ------------------------------------------------------------------------------- path
+    @property
+    def n_nonzeros(self) -> int:
+        """Nonzeros of the components."""
+        return int(self._rows.nnz)
+
+    @property
+    def fill(self) -> float:
+        """Nonzeros of the components as a share of ``p n``."""
+        return self.n_nonzeros / (self.n_components * self.n_features)
+
+    @property
+    def explained_variance(self) -> Array:
+        """(p,) variance of the scores of each component, divisor ``N - 1``; NaN where not known.
+
+        The components are orthonormal, so these add up. They are variances proper when features
+        were centred, mean squares otherwise. Known at the end of a fit; elsewhere on the path
+        `accuracy` measures the sum in one pass.
+        """
+        return self._energies[self._order] / max(self.n_samples - 1, 1)
+
+    @property
+    def explained_variance_ratio(self) -> Array:
+        """(p,) `explained_variance` over the total variance of all features."""
+        total = self.total_energy / max(self.n_samples - 1, 1)
+        return self.explained_variance / total if total > 0 else np.zeros(self.n_components)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Solution(Components):
+    """The same with the path that led to them."""
+
+    @cached_property
+    def path_components(self) -> sparse.csr_array:
+        """(p, n) components of the path at `n_transforms`: `components` before `refine`."""
+        return replace(self, refined=None).components
 
     @property
     def pairs(self) -> Array:
@@ -217,16 +246,6 @@ class Solution:
         if isinstance(self.log, BlockLog):
             raise OptionError("block steps have no pairs: see log.indices")
         return self.log.pairs[: self.n_transforms]
-
-    @property
-    def n_nonzeros(self) -> int:
-        """Nonzeros of the components."""
-        return int(self._rows.nnz)
-
-    @property
-    def fill(self) -> float:
-        """Nonzeros of the components as a share of ``p n``."""
-        return self.n_nonzeros / (self.n_components * self.n_features)
 
     @cached_property
     def history(self) -> History:
@@ -260,22 +279,6 @@ class Solution:
             start = self.initial_diagonal.sum() / self.total_energy
         table["explained_variance"] = np.append(start, history.explained_variance)
         return table
-
-    @property
-    def explained_variance(self) -> Array:
-        """(p,) variance of the scores of each component, divisor ``N - 1``; NaN where not known.
-
-        The components are orthonormal, so these add up. They are variances proper when features
-        were centred, mean squares otherwise. Known at the end of a fit; elsewhere on the path
-        `accuracy` measures the sum in one pass.
-        """
-        return self._energies[self._order] / max(self.n_samples - 1, 1)
-
-    @property
-    def explained_variance_ratio(self) -> Array:
-        """(p,) `explained_variance` over the total variance of all features."""
-        total = self.total_energy / max(self.n_samples - 1, 1)
-        return self.explained_variance / total if total > 0 else np.zeros(self.n_components)
 
     def at(
         self,
