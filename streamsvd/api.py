@@ -261,9 +261,9 @@ def sparse_pca(
         The most nonzeros of each component.
     reduction : {None, "gram", "samples", "factor"}
         The form of ``X X^T``, see `sparse_svd`. By default the one that suits the data and
-        `memory_limit`: ``"gram"`` where n x n fits and is quick, ``"samples"`` where these are few,
-        else ``"factor"``. Which, and why, is logged (logger ``streamsvd``, level INFO) and in
-        ``settings``.
+        `memory_limit`: ``"gram"`` where n x n fits and is quick (or without `refine`, or with
+        `n_transforms`), ``"samples"`` where these are few, else ``"factor"``. Which, and why, is
+        logged (logger ``streamsvd``, level INFO) and in ``settings``.
     rank : int, optional
         Of the factor, see `sparse_svd`.
     n_transforms, fill_penalty, pivot, tol

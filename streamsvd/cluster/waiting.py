@@ -124,7 +124,6 @@ def watch(client: Any, tasks: list[tuple[Any, int]], advance: Advance) -> None:
         for task in [task for task in tasks if task[0].done()]:
             tasks.remove(task)
             advance(task[1])
-        if not workers_of(client):
-            return
+        wait_for_workers(client)
         if tasks:
             time.sleep(0.1)
