@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from streamsvd.algorithm.log import TransformLog
 from streamsvd.algorithm.replay import replay
 from streamsvd.fitting.workspace import Workspace
 from streamsvd.matrix.working import WorkingMatrix
+from streamsvd.options import Options
 
 P, M = 3, 60
 SELECTIONS = ("nuclear", "gain", "kogbetliantz", "random")
@@ -831,3 +833,39 @@ def test_the_log_counts_as_far_as_it_goes(
     again, took = go_on(source, workspace, n_transforms=M)
     assert took == []
     assert differences(again, made) == []
+
+
+# ------------------------------------------------------------------------- what is compared
+
+FREE = {
+    "n_transforms", "refine", "storage_options", "workspace", "resume", "overwrite_x",
+    "memory_limit", "n_threads",
+}  # fmt: skip
+"""Options that may be others when a run goes on: they do not change what it has logged."""
+
+OTHERS: dict[str, Any] = {
+    "n_components": P - 1, "algorithm": "block", "batch_size": 2, "selection": "gain",
+    "fill_penalty": 0.5, "max_fill": 0.9, "max_nonzeros": 2 * P, "max_nonzeros_per_component": 5,
+    "pivot": True, "sample_axis": 0, "center": "features", "normalize": "samples",
+    "dtype": "float32", "missing_chunks": "fill", "tol": 1e-3, "random_state": 5,
+}  # fmt: skip
+"""Another value of each option that is compared."""
+
+NOT_HERE = {"reduction", "rank", "sample_dim", "layer"}
+"""Compared too, but refused with a workspace, or for arrays without names."""
+
+
+def test_an_option_is_compared_or_known_to_be_free() -> None:
+    recorded = {one.name for one in fields(Options) if one.metadata["recorded"]}
+    assert recorded | FREE == {one.name for one in fields(Options)}
+    assert not recorded & FREE
+    assert recorded == set(OTHERS) | NOT_HERE
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_no_run_goes_on_with_another_option(name: str, source: Path, tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    sparse_svd(source, P, n_transforms=5, workspace=workspace)
+    options = {"n_components": P, "n_transforms": 9} | {name: OTHERS[name]}
+    with pytest.raises(OptionError, match="holds a run with another"):
+        sparse_svd(source, workspace=workspace, resume=True, **options)
