@@ -188,8 +188,8 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
 def test_nowhere_to_write_at_all(tmp_path: Path) -> None:
     """The package itself in a place that cannot be written, and no other: compiled, not kept."""
     with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
-        for path in PACKAGE.glob("*.py"):
-            archive.write(path, f"streamsvd/{path.name}")
+        for path in PACKAGE.rglob("*.py"):
+            archive.write(path, path.relative_to(PACKAGE.parent))
     (tmp_path / "file").write_text("")
     nowhere = str(tmp_path / "file" / "below")
     compiled = run(

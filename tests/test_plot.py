@@ -287,7 +287,7 @@ def test_unknown_variance_of_a_point_of_the_path(in_place: SVDResult) -> None:
 def test_no_room_for_the_gram_matrix(
     in_place: SVDResult, use: Callable[[SVDResult], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamsvd.result.svd_result.free_memory", lambda: 8 * N * N - 1)
+    monkeypatch.setattr("streamsvd.result.refined.free_memory", lambda: 8 * N * N - 1)
     with pytest.raises(
         ResourceError, match=r"24 features takes 4\.50 kiB of memory, and 4\.50 kiB"
     ):
