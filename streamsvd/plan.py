@@ -15,6 +15,7 @@ from streamsvd.sizes import (
     PAGE,
     TILE_WIDTH,
     batch_samples,
+    block_width,
     chunk_width,
     gram_sums,
     product_batch,
@@ -272,7 +273,7 @@ def block_state(n: int, n_total: int, p: int, m: int, itemsize: int) -> int:
     The log, and a copy of it on its way to the disk; the columns of a step, as read, joined,
     rotated and rounded; two tiles of its rows; scores of all columns, and what ranks them; the SVD.
     """
-    w = min(2 * p, max(n, n_total))
+    w = block_width(p, n, n_total)
     log, panels, tiles = 2 * m * 2 * 8 * w * w, 6 * 8 * n * w, 2 * w * TILE_WIDTH * itemsize
     return log + panels + tiles + 40 * n_total + 10 * 8 * w * w + 300 * n
 
@@ -354,7 +355,7 @@ def _product_reading(problem: Problem, memory_limit: int) -> tuple[int, int]:
         reading = 8 * n * strip + 3 * problem.decoded_bytes(strip)
         # a batch, a copy of one that is not full; scores of each panel
         return strip, reading + 16 * n * batch + 8 * batch * r * -(-n // product_rows(n))
-    strip = sparse_width(n, n_samples, problem.n_stored)
+    strip = sparse_width(n_samples, problem.n_stored)
     entries = strip * -(-problem.n_stored // n_samples) + strip
     # one strip that is worked on, one that is read and copied
     reading = 4 * ENTRY_BYTES * entries

@@ -61,6 +61,16 @@ def chunk_width(n_features: int, n_samples: int, itemsize: int) -> int:
     return min(width, n_samples)
 
 
+def block_width(n_components: int, n_features: int, n_samples: int) -> int:
+    """Indices of a block step: ``2 p``, or as many as there are."""
+    return min(2 * n_components, max(n_features, n_samples))
+
+
+def row_panels(n: int, rows: int) -> list[slice]:
+    """`n` rows in panels of so many."""
+    return [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
+
+
 def batch_samples(n_features: int) -> int:
     """Samples that are multiplied at a time on the way to the Gram matrix: a function of `n`."""
     return max(64, BATCH_BYTES // (8 * n_features))
@@ -105,7 +115,7 @@ def product_rows(n_features: int) -> int:
     return min(2048, max(128, -(-n_features // 8)))
 
 
-def sparse_width(n_features: int, n_samples: int, n_stored: int) -> int:
+def sparse_width(n_samples: int, n_stored: int) -> int:
     """Sparse samples to read at a time: about `STRIP_BYTES` of what is stored."""
     sample = ENTRY_BYTES * -(-n_stored // n_samples) + 8
     return min(max(1, STRIP_BYTES // sample), n_samples)

@@ -125,3 +125,35 @@ def differences(one: SVDResult, other: SVDResult, *, path_only: bool = False) ->
 def normal(n: int, n_samples: int, seed: int = 0) -> np.ndarray:
     """Random numbers without structure: no ties, full rank."""
     return np.random.default_rng(seed).standard_normal((n, n_samples))
+
+
+KINDS = [
+    "full rank",
+    "rank deficient",
+    "zeros",
+    "duplicated",
+    "diagonal",
+    "identity",
+    "one",
+    "none",
+]
+
+
+def data_of(random: np.random.Generator, kind: str, n: int) -> np.ndarray:
+    """Data that a search can trip over, of one of `KINDS`."""
+    if kind == "rank deficient":
+        rank = int(random.integers(0, n))
+        return random.standard_normal((n, rank)) @ random.standard_normal((rank, n + 3))
+    X = random.standard_normal((n, n + 5)) * np.linspace(1, 3, n)[:, None]
+    if kind == "zeros":
+        X[random.random(n) < 0.5] = 0
+    elif kind == "duplicated":
+        X = X[random.integers(0, max(1, n // 2), n)]
+    elif kind == "diagonal":
+        X = np.diag(random.integers(0, 4, n).astype(float))
+    elif kind == "identity":
+        X = np.eye(n)
+    elif kind in ("one", "none"):
+        X = np.zeros((n, 3))
+        X[int(random.integers(n)), 0] = kind == "one"
+    return X

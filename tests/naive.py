@@ -363,16 +363,3 @@ def mix_supports(supports: Supports, i: int, j: int, G: Array) -> None:
         set().union(*(s for s, factor in zip(pair, column, strict=True) if factor))
         for column in G.T
     )
-
-
-def greedy_gram(
-    A: ArrayLike, p: int, m: int, selection: str, fill_penalty: float, pivot: bool
-) -> Run:
-    """Run the loop on a symmetric positive semidefinite `A`, with `G = H`.
-
-    Pairs and the rows of `U` are numbered as in `A`; the columns of `U`, and `X = U.T @ A @ U`,
-    in the order of the loop: the components are the first `p`.
-    """
-    A = np.array(A, dtype=np.float64)
-    order = energy_order(A, p) if pivot else None
-    return greedy(A, p, m, selection, fill_penalty=fill_penalty, order=order, symmetric=True)

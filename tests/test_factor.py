@@ -19,7 +19,8 @@ from scipy import sparse
 from streamsvd import OptionError, ResourceError, SourceError, sizes
 from streamsvd.data.kinds import open_data
 from streamsvd.data.source import Source
-from streamsvd.options import SIDES, Ask
+from streamsvd.fitting.planning import resolve
+from streamsvd.options import SIDES, Ask, Options
 from streamsvd.passes import products
 from streamsvd.passes.exact import exact_of
 from streamsvd.passes.factor import (
@@ -116,7 +117,7 @@ def test_factor_equals_the_twin(center: str | None, normalize: str | None, make:
         np.testing.assert_allclose(whole(made), B @ B.T + np.diag(d), rtol=0, atol=1e-10 * size)
         np.testing.assert_allclose(made.diagonal, np.diag(A), rtol=1e-11)
         np.testing.assert_allclose(np.diag(whole(made)), made.diagonal, rtol=1e-12)
-        assert made.energy == pytest.approx(size, rel=1e-12)
+        assert made.diagonal.sum() == pytest.approx(size, rel=1e-12)
         assert made.rest.min() >= 0
 
 
@@ -168,11 +169,11 @@ def test_directions_without_energy_are_left_out() -> None:
     X = normal(50, 3) @ normal(3, 400, 1)
     made = factor_of(of(X), None, None, 20)
     assert made.factor.shape == (50, 3)
-    np.testing.assert_allclose(made.rest, 0, atol=1e-12 * made.energy)
+    np.testing.assert_allclose(made.rest, 0, atol=1e-12 * made.diagonal.sum())
     nothing = factor_of(of(np.ones((50, 400))), "features", None, 20)
     assert nothing.factor.shape == (50, 1)
     assert not nothing.factor.any()
-    assert nothing.energy == 0
+    assert nothing.diagonal.sum() == 0
 
 
 @pytest.mark.parametrize("kind", ["dense", "csr"])
@@ -362,7 +363,7 @@ def test_the_data_themselves(center: str | None, normalize: str | None) -> None:
         assert sum(told) == 20
         np.testing.assert_allclose(made.data, Y, rtol=1e-9, atol=1e-11)
         np.testing.assert_allclose(made.diagonal, np.sum(Y**2, axis=1), rtol=1e-10)
-        assert made.energy == pytest.approx(np.sum(Y**2))
+        assert made.diagonal.sum() == pytest.approx(np.sum(Y**2))
         np.testing.assert_allclose(made.preprocessing.mean, mean, rtol=1e-12, atol=1e-14)
         np.testing.assert_allclose(made.preprocessing.scale, scale, rtol=1e-11)
 
@@ -456,6 +457,15 @@ def test_the_forecast_holds(kind: str, shape: tuple[int, int], n_threads: int, t
     before = tracemalloc.get_traced_memory()[0]
     factor_of(source, "features", None, 30, width=plan.strip_samples, n_threads=n_threads)
     assert traced() - before <= plan.peak_memory - FIXED_BYTES
+
+
+def test_the_forecast_is_that_of_how_the_source_is_read() -> None:
+    """Sparse where it stays sparse: what is stored, else what the zeros take too."""
+    source = of(sparse.random_array((300, 50), density=0.1, format="csr", rng=0), 0)
+    options = Options(n_components=3, reduction="factor", refine=True, max_fill=0.2)
+    assert resolve(source, options).n_stored == source.n_stored == 1500
+    assert resolve(source, replace(options, center="samples")).n_stored is None
+    assert resolve(of(normal(50, 300)), options).n_stored is None
 
 
 def test_the_forecast_of_samples_holds(traced: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from helpers import normal, write_zarr
+from helpers import KINDS, data_of, normal, write_zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -44,28 +44,6 @@ def start_of(random: np.random.Generator, n: int, p: int, turns: int) -> np.ndar
         g = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
         U[:, [i, j]] = U[:, [i, j]] @ g
     return U[:, :p].T
-
-
-KINDS = ["full rank", "rank deficient", "zeros", "duplicated", "diagonal", "identity", "one"]
-
-
-def data_of(random: np.random.Generator, kind: str, n: int) -> np.ndarray:
-    if kind == "rank deficient":
-        rank = int(random.integers(0, n))
-        return random.standard_normal((n, rank)) @ random.standard_normal((rank, n + 3))
-    X = random.standard_normal((n, n + 5)) * np.linspace(1, 3, n)[:, None]
-    if kind == "zeros":
-        X[random.random(n) < 0.5] = 0
-    elif kind == "duplicated":
-        X = X[random.integers(0, max(1, n // 2), n)]
-    elif kind == "diagonal":
-        X = np.diag(random.integers(0, 4, n).astype(float))
-    elif kind == "identity":
-        X = np.eye(n)
-    elif kind == "one":
-        X = np.zeros((n, 3))
-        X[int(random.integers(n)), 0] = 1
-    return X
 
 
 @st.composite

@@ -1,20 +1,19 @@
-"""The log of block steps: `streamsvd.transforms.TransformLog` for factors on 2p indices.
+"""The log of block steps: `streamsvd.algorithm.log.TransformLog` for factors on 2p indices.
 
 A block step mixes many columns of `U` at once: ``U[:, rows] <- U[:, rows] G``. Each new column gets
 the union of the supports of the old ones, but of those only that its factors are not exactly zero
 for, as with pairs; the fill is counted from these unions, never from the values.
 """
 
-from typing import Any
-
 import numpy as np
 from scipy import sparse
 
-from streamsvd.algorithm.log import SLICE, TransformLog
+from streamsvd.algorithm.log import SLICE, TransformLog, in_feature_order, rows_of_panel
 from streamsvd.arrays import Array
 from streamsvd.kernels.supports import identity_bits, mix_supports, popcount
 from streamsvd.matrix.tiled import RowProduct, TiledColumns
 from streamsvd.matrix.working import WorkingMatrix
+from streamsvd.sizes import block_width
 from streamsvd.system import one_blas_thread
 
 
@@ -47,7 +46,7 @@ class BlockLog:
     @property
     def width(self) -> int:
         """Indices of a step: ``2 p``, or as many as there are."""
-        return min(2 * self.n_components, max(self.n_features, self.n_samples))
+        return block_width(self.n_components, self.n_features, self.n_samples)
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -107,10 +106,7 @@ class BlockLog:
     def components(self, k: int) -> sparse.csr_array:
         """First `p` columns of U after `k` steps, as the rows of a (p, n) matrix."""
         rows = self._leading(0, self.n_features, k)
-        columns = self.order[rows.indices]
-        permuted = sparse.csr_array((rows.data, columns, rows.indptr), shape=rows.shape)
-        permuted.sort_indices()
-        return permuted
+        return in_feature_order(rows, self.order)
 
     def right_vectors(self, k: int) -> sparse.csr_array:
         """First `p` columns of V after `k` steps, as the rows of a (p, N) matrix."""
@@ -141,7 +137,7 @@ class BlockLog:
         return counts
 
     @one_blas_thread
-    def _leading(self, side: int, size: int, k: int) -> Any:
+    def _leading(self, side: int, size: int, k: int) -> sparse.csr_array:
         """First `p` columns of the product of `k` factors of one side, with their structure.
 
         Entries are stored where the supports say so. From the last step to the first, so that only
@@ -154,11 +150,7 @@ class BlockLog:
             factor = self.step(m)[1 + side]
             panel[rows[m]] = factor @ panel[rows[m]]
             mix_supports(bits, rows[m], factor.T)
-        as_bytes = bits.astype("<u8", copy=False).view(np.uint8)
-        mask = np.unpackbits(as_bytes, axis=1, count=p, bitorder="little").T
-        component, row = np.nonzero(mask)
-        indptr = np.concatenate([[0], np.cumsum(mask.sum(axis=1, dtype=np.int64))])
-        return sparse.csr_array((panel[row, component], touched[row], indptr), shape=(p, size))
+        return rows_of_panel(panel, bits, touched, size)
 
     def _touched(self, side: int, size: int, k: int) -> tuple[Array, list[Array]]:
         """Indices in play, ascending (the first `p` among them), and each step's in terms of them.

@@ -22,6 +22,7 @@ from streamsvd.arrays import Array
 from streamsvd.kernels.scores import SELECTION_CODES
 from streamsvd.kernels.tiles import best_of_held
 from streamsvd.matrix.partition import Partition
+from streamsvd.sizes import block_width
 from streamsvd.system import one_blas_thread
 
 UNSCORED = -1
@@ -79,7 +80,7 @@ class BlockCoordinator:
         self.lead, self.diag, self.n_samples = lead, diag, n_samples
         self.n_components, self.n_features = lead.shape
         self.selection, self.symmetric = selection, symmetric
-        self.width = min(2 * self.n_components, max(self.n_features, n_samples))
+        self.width = block_width(self.n_components, self.n_features, n_samples)
 
     def best(self, reports: list[tuple[Array, Array]]) -> tuple[Array, float]:
         """The indices of the next step, ascending, and the best score.

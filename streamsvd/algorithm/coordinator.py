@@ -121,9 +121,7 @@ class Coordinator:
         columns = np.empty((len(pairs), self.n_features), dtype=self.lead.dtype)
         move_lead(self.lead, pairs, g, h, columns)
         if self._supports is not None:
-            for k, (i, j) in enumerate(pairs.tolist()):
-                if j < self.n_features:
-                    self._supports.join(i, j, g[k])
+            self._supports.take_in(pairs, g)
         return columns
 
     def update(self, moves: Moves, reports: list[Report]) -> None:

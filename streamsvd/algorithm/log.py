@@ -123,10 +123,7 @@ class TransformLog:
     def components(self, k: int) -> sparse.csr_array:
         """First `p` columns of U after `k` transforms, as the rows of a (p, n) matrix."""
         rows = self._leading(self.g, self.n_features, k)
-        columns = self.order[rows.indices]
-        permuted = sparse.csr_array((rows.data, columns, rows.indptr), shape=rows.shape)
-        permuted.sort_indices()
-        return permuted
+        return in_feature_order(rows, self.order)
 
     def right_vectors(self, k: int) -> sparse.csr_array:
         """First `p` columns of V after `k` transforms, as the columns of a (N, p) matrix, by rows.
@@ -178,11 +175,7 @@ class TransformLog:
         multiply_back(panel, rows, factors)
         bits = identity_bits(len(touched), 0, p)
         support_back(bits, rows, factors)
-        as_bytes = bits.astype("<u8", copy=False).view(np.uint8)
-        mask = np.unpackbits(as_bytes, axis=1, count=p, bitorder="little").T
-        component, row = np.nonzero(mask)
-        indptr = np.concatenate([[0], np.cumsum(mask.sum(axis=1, dtype=np.int64))])
-        return sparse.csr_array((panel[row, component], touched[row], indptr), shape=(p, size))
+        return rows_of_panel(panel, bits, touched, size)
 
     def _touched(self, pairs: Array) -> tuple[Array, Array]:
         """Indices in play, ascending (the first `p` among them), and the pairs in terms of them."""
@@ -228,3 +221,20 @@ class TransformLog:
         rows, factors = self.pairs[part][rotates], self.g[part][rotates]
         for start, stop, chunk in working.sweep():
             replay_rows(chunk, stop - start, rows, factors)
+
+
+def in_feature_order(rows: sparse.csr_array, order: Array) -> sparse.csr_array:
+    """Components on rows of the working matrix as components on features; see `TransformLog`."""
+    permuted = sparse.csr_array((rows.data, order[rows.indices], rows.indptr), shape=rows.shape)
+    permuted.sort_indices()
+    return permuted
+
+
+def rows_of_panel(panel: Array, bits: Array, touched: Array, size: int) -> sparse.csr_array:
+    """The columns of `panel`, the rows `touched` of `size`, as rows, stored where `bits` say so."""
+    p = panel.shape[1]
+    as_bytes = bits.astype("<u8", copy=False).view(np.uint8)
+    mask = np.unpackbits(as_bytes, axis=1, count=p, bitorder="little").T
+    component, row = np.nonzero(mask)
+    indptr = np.concatenate([[0], np.cumsum(mask.sum(axis=1, dtype=np.int64))])
+    return sparse.csr_array((panel[row, component], touched[row], indptr), shape=(p, size))

@@ -1,6 +1,6 @@
 """How transforms are made, by pairs or by block steps: one of two ways to fill a log.
 
-The only place that asks which of the two it is.
+The only place of a run that asks which of the two it is.
 """
 
 from collections.abc import Callable, Iterator

@@ -75,7 +75,11 @@ class Supports:
 
     def replay(self, log: TransformLog) -> None:
         """Take in the transforms that were made before."""
-        for (i, j), g in zip(log.pairs.tolist(), log.g, strict=False):
+        self.take_in(log.pairs, log.g)
+
+    def take_in(self, pairs: Array, factors: Array) -> None:
+        """Take in transforms; those beyond the rows join nothing."""
+        for (i, j), g in zip(pairs.tolist(), factors, strict=True):
             if j < len(self._sizes):
                 self.join(i, j, g)
 

@@ -22,7 +22,7 @@ from streamsvd.arrays import Array
 from streamsvd.errors import OptionError, SourceError
 from streamsvd.options import parse_size, working_dtype
 from streamsvd.progress import Progress, progress_bar
-from streamsvd.storage.outputs import new_output
+from streamsvd.storage.outputs import new_output, refuse_existing
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": None}
 """What separates fields in text files, by the end of the name; None for white space."""
@@ -100,8 +100,7 @@ def convert(
     wanted = None if dtype is None else working_dtype(np.dtype(np.float64), dtype)
     if sample_axis not in (None, 0, 1):
         raise OptionError(f"sample_axis must be 0, 1 or None; got {sample_axis!r}")
-    if os.path.lexists(target):
-        raise OptionError(f"{target} exists and is not overwritten; choose another path")
+    refuse_existing(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
         scratch = Path(folder)

@@ -26,7 +26,7 @@ CHUNK = 512
 
 
 PER_LINE = 4
-"""Images side by side; with `MARKS` two characters wide these are 73 characters."""
+"""Images side by side; with `Marks` two characters wide these are 73 characters."""
 
 
 class Marks(NamedTuple):

@@ -1,11 +1,10 @@
 """The actors of a fit on a Dask cluster: called all at once, and made again when they are lost."""
 
 import logging
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from streamsvd.cluster.submitted import Submitted
+from streamsvd.cluster.submitted import Submitted, key_of
 from streamsvd.cluster.waiting import Advance, Lost, answer_of, wait_for_workers
 from streamsvd.cluster.worker import Columns, Share
 from streamsvd.errors import ResourceError
@@ -69,7 +68,7 @@ class Actors:
         address = min(sorted(held), key=held.__getitem__)
         future = self._submitted.submit(
             Columns, self._shares[k], actor=True, workers=[address], allow_other_workers=False,
-            key=f"streamsvd-columns-{k}-{uuid.uuid4().hex[:8]}",
+            key=key_of(f"columns-{k}"),
         )  # fmt: skip
         self._futures[k] = future
         self._addresses[k] = address

@@ -1,7 +1,6 @@
 """Engine: the columns on the workers of a Dask cluster, made, moved, and made again when lost."""
 
 import logging
-import uuid
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 from streamsvd.algorithm.block_log import Log
 from streamsvd.arrays import Array
 from streamsvd.cluster.actors import Actors
+from streamsvd.cluster.submitted import key_of
 from streamsvd.cluster.waiting import Advance, answer_of, workers_of
 from streamsvd.cluster.worker import Share, read_columns
 from streamsvd.data.source import Source
@@ -213,7 +213,7 @@ class ClusterColumns(Actors):
         parts = [
             self._submitted.submit(
                 read_columns, share, columns, self._preprocessing,
-                key=f"streamsvd-combined-{uuid.uuid4().hex[:8]}",
+                key=key_of("combined"),
             )
             for share in self._shares
         ]  # fmt: skip

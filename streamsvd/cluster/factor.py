@@ -67,7 +67,7 @@ def _product(
     advance: Advance,
 ) -> Product:
     n, asked = source.n_features, (center, normalize)
-    ProductSum(test[:0], *asked)  # refuses what cannot be done in one pass
+    ProductSum.check(*asked)
     with Submitted(client) as submitted:
         first: Any = shift
         if shift is None:
@@ -78,7 +78,7 @@ def _product(
         sums = Sums(np.array(sums.products), np.array(sums.moments))  # that can be written to
         if shift is None:
             shift = answer_of(client, first) if "features" in asked else first
-    learned = Preprocessing(center, normalize, np.zeros(n), np.ones(n))
+    learned = Preprocessing.unlearned(center, normalize, n)
     is_sparse = stays_sparse(source, center)
     return finish_products(sums, test, learned, shift, source.n_samples, is_sparse, source.name)
 

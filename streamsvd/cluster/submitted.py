@@ -1,10 +1,16 @@
 """What one piece of work has on a cluster, and taking all of it away when the work ends."""
 
 import logging
+import uuid
 from typing import Any
 from weakref import ref
 
 logger = logging.getLogger("streamsvd")
+
+
+def key_of(name: str) -> str:
+    """A key that no other call has."""
+    return f"streamsvd-{name}-{uuid.uuid4().hex[:8]}"
 
 
 class Submitted:

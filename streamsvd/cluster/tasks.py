@@ -1,6 +1,5 @@
 """Passes over the source by tasks of a Dask cluster: the Gram sum, scores, accuracy."""
 
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -8,7 +7,7 @@ import numpy as np
 from scipy import sparse
 
 from streamsvd.arrays import Array
-from streamsvd.cluster.submitted import Submitted
+from streamsvd.cluster.submitted import Submitted, key_of
 from streamsvd.cluster.waiting import Advance, answer_of, n_threads, watch
 from streamsvd.data.source import Source, dense
 from streamsvd.errors import OptionError
@@ -75,7 +74,7 @@ def _by_tasks(
         )
     n_strips = -(-source.n_samples // width)
     run = width * max(1, n_strips // (16 * max(n_threads(client), 1)))
-    key = _key(name)
+    key = key_of(name)
     tasks: list[tuple[Any, int]] = []
     futures = []
     with Submitted(client) as submitted:
@@ -112,7 +111,7 @@ def cluster_gram(
         total = sum_leaves(submitted, "gram", source, leaf_samples(n), work, advance)
         node = np.array(answer_of(client, total))
         shift = np.zeros(n) if shift is None else answer_of(client, shift)
-    learned = Preprocessing(center, normalize, np.zeros(n), np.ones(n))
+    learned = Preprocessing.unlearned(center, normalize, n)
     return finish_gram(node, learned, shift, source.n_samples, source.name)
 
 
@@ -122,7 +121,7 @@ def shift_of(
     """A future of the first sample, centred and scaled if samples are: the shift of all sums."""
     refuse_unreadable(source)
     first = _part(submitted, source, 0, 1)
-    return submitted.submit(_first_sample, first, center, normalize, key=_key("shift"))
+    return submitted.submit(_first_sample, first, center, normalize, key=key_of("shift"))
 
 
 def sum_leaves(
@@ -143,11 +142,15 @@ def sum_leaves(
     n_leaves = -(-source.n_samples // leaf)
     threads = n_leaves if source.computed_by_workers else n_threads(client)
     tasks: list[tuple[Any, int]] = []
-    tree, key = _tree(submitted), _key(name)
+    tree, key = _tree(submitted), key_of(name)
     function, *args = work
+    # pickled once, not for each task: it may hold where each of its samples begins
+    whole = None
+    if not source.computed_by_workers:
+        whole = submitted.submit(_itself, source, key=key_of("source"))
     for k, (level, lo, hi) in enumerate(_tasks(n_leaves, threads)):
         start, stop = lo * leaf, min(hi * leaf, source.n_samples)
-        part = _part(submitted, source, start, stop)
+        part = _part(submitted, source, start, stop) if whole is None else whole
         node = submitted.submit(function, part, start, stop, *args, key=f"{key}-{k}")
         tasks.append((node, stop - start))
         tree.add(node, level)
@@ -157,13 +160,13 @@ def sum_leaves(
     return total
 
 
-def _key(name: str) -> str:
-    return f"streamsvd-{name}-{uuid.uuid4().hex[:8]}"
-
-
 def _tree(submitted: Submitted) -> SumTree:
     """Sums on the workers."""
     return SumTree(lambda total, node: submitted.submit(_sum, total, node))
+
+
+def _itself(source: Source) -> Source:
+    return source
 
 
 def _sum(total: Any, node: Any) -> Any:

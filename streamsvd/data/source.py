@@ -104,6 +104,17 @@ class Source:
         """Bytes that reading so many samples decodes, before they are cast."""
         return int(self.n_features * samples * self.dtype.itemsize)
 
+    def sizes(self) -> dict[str, Any]:
+        """What a `streamsvd.plan.Problem` has of its source."""
+        return {
+            "n_features": self.n_features,
+            "n_samples": self.n_samples,
+            "source_chunk": self.chunk,
+            "source_itemsize": self.dtype.itemsize,
+            "source_chunk_bytes": self.chunk_bytes,
+            "decoded": self.decoded_bytes,
+        }
+
     def read_sparse(self, start: int, stop: int) -> sparse.csr_array:
         """Samples ``start..stop-1`` as the rows of a new (stop - start, n) float64 matrix.
 

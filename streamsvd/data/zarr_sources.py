@@ -14,7 +14,7 @@ from streamsvd.arrays import Array
 from streamsvd.data.source import Described, Source, check_compressed, summed
 from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
 from streamsvd.storage.checked import checked
-from streamsvd.storage.chunks import MARK, decoded_numbers, drop_chunks, some
+from streamsvd.storage.chunks import MARK, decoded_numbers, drop_chunks, grid_shape, some
 from streamsvd.storage.fingerprints import fingerprint, places
 from streamsvd.storage.raw import raw_chunk_paths
 
@@ -48,7 +48,7 @@ class ZarrSource(Source):
                 f"{self.name}: cannot read chunk(s) {some(self._unreadable(start, stop))}: "
                 f"{type(error).__name__}: {error}; restore them"
             ) from error
-        if self.drops_pages and isinstance(self.array.store, LocalStore):
+        if self.drops_pages:
             drop_chunks(self.array, [self._key(place) for place in self._places(start, stop)])
         return strip if self.sample_axis else strip.T
 
@@ -96,7 +96,7 @@ class ZarrSource(Source):
         return self.array.metadata.encode_chunk_key(place)
 
     def _places(self, start: int, stop: int) -> Iterator[tuple[int, ...]]:
-        ranges = [range(-(-s // c)) for s, c in zip(self.array.shape, self._grid, strict=True)]
+        ranges = [range(count) for count in grid_shape(self.array)]
         c = self._grid[self.sample_axis]
         ranges[self.sample_axis] = range(start // c, -(-stop // c))
         return product(*ranges)
@@ -120,7 +120,6 @@ class SparseSource(Source):
             key: checked(group[key], f"{name}/{key}", may_miss=True)  # type: ignore[arg-type]
             for key in SPARSE_PARTS
         }
-        self.name = name
         shape: tuple[int, ...] = tuple(group.attrs["shape"])  # type: ignore[arg-type]
         described = Described(self._parts["data"].dtype, shape)
         super().__init__(described, sample_axis, name, 1)

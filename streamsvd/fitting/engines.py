@@ -1,9 +1,8 @@
 """What a fit needs of the working matrix, wherever that is; which of its homes it gets.
 
 `streamsvd.fitting.in_place` rewrites `X` here, in memory or in mapped files;
-`streamsvd.fitting.reduced` works on ``X X^T``, `streamsvd.fitting.modelled` on what stands for it
-where there are many features; `streamsvd.cluster.engine` leaves the columns of `X`
-to the workers of a cluster.
+`streamsvd.fitting.reduced` works on ``X X^T`` in any of its forms; `streamsvd.cluster.engine`
+leaves the columns of `X` to the workers of a cluster.
 """
 
 from typing import Any, Protocol
@@ -14,10 +13,9 @@ from streamsvd.arrays import Array
 from streamsvd.cluster.engine import ClusterColumns
 from streamsvd.data.source import Source
 from streamsvd.fitting.in_place import InPlace
-from streamsvd.fitting.modelled import Modelled
 from streamsvd.fitting.reduced import Reduced
 from streamsvd.fitting.workspace import Workspace
-from streamsvd.options import MODELS, Options
+from streamsvd.options import Options
 from streamsvd.passes.ingest import Ingested
 from streamsvd.plan import Plan, Problem
 from streamsvd.progress import Progress
@@ -63,8 +61,6 @@ def choose_engine(
     progress: Progress,
 ) -> Engine:
     """The engine that a fit works with."""
-    if problem.reduction in MODELS:
-        return Modelled(source, problem, options, plan, client, progress)
     if problem.is_reduced:
         return Reduced(source, problem, options, plan, client, progress)
     if client is not None:

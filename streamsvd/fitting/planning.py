@@ -13,6 +13,7 @@ from streamsvd.cluster.waiting import check_client, workers_of
 from streamsvd.data.source import Source
 from streamsvd.errors import OptionError, ResourceError
 from streamsvd.options import MODELS, Options, working_dtype
+from streamsvd.passes.strips import stays_sparse
 from streamsvd.plan import PLANS, Plan, Problem, choose_reduction, make_plan
 from streamsvd.system import free_memory
 
@@ -30,27 +31,20 @@ def resolve(source: Source, options: Options) -> Problem:
             f'reduction="{options.reduction}" refines components within a budget: pass refine=True '
             "and max_fill or max_nonzeros"
         )
-    problem = Problem(
-        n_features=source.n_features,
-        n_samples=source.n_samples,
+    return Problem(
+        **source.sizes(),
         n_components=options.n_components,
         n_transforms=options.transforms_for(source.n_features),
         dtype=np.dtype(np.float64) if is_reduced else working_dtype(source.dtype, options.dtype),
         reduction=options.reduction,
+        rank=options.rank,
         algorithm=options.algorithm,
         selection=options.score,
         budget=options.budget(source.n_features),
         fill_penalty=options.fill_penalty,
         seed=options.seed(),
-        source_chunk=source.chunk,
-        source_itemsize=source.dtype.itemsize,
-        source_chunk_bytes=source.chunk_bytes,
-        decoded=source.decoded_bytes,
+        n_stored=source.n_stored if stays_sparse(source, options.center) else None,
     )
-    if options.reduction == "factor":
-        rank = min(options.rank or problem.factor_rank, source.n_features, source.n_samples)
-        problem = replace(problem, rank=rank)
-    return problem
 
 
 def choose_form(source: Source, options: Options) -> Options:
@@ -82,8 +76,6 @@ def plan_fit(source: Source, problem: Problem, options: Options, client: Any = N
     place, width = _place(source, options, problem.dtype)
     if problem.reduction is not None:
         return PLANS[problem.reduction](problem, memory_limit=most)
-    if options.refine:
-        choose_reduction(problem, most)
     return make_plan(problem, memory_limit=most, place=place, width=width)
 
 

@@ -1,4 +1,8 @@
-"""Engine: the loop on ``X X^T``, from one pass over the source."""
+"""Engine: ``X X^T``, from one pass over the source, or two to a factor of it.
+
+The loop rotates the Gram matrix itself. Of its other forms, which are for any number of features,
+no transforms are made: the p features of largest variance are what the refinement starts from.
+"""
 
 from typing import Any
 
@@ -7,22 +11,21 @@ import numpy as np
 from streamsvd.algorithm.block_log import Log
 from streamsvd.algorithm.seam import Executor, executor_of
 from streamsvd.arrays import Array
-from streamsvd.cluster.tasks import cluster_gram
+from streamsvd.cluster.forms import covariance_of
 from streamsvd.data.source import Source
 from streamsvd.matrix.partition import make_partitions
 from streamsvd.matrix.working import WorkingMatrix
 from streamsvd.options import Options
-from streamsvd.passes.gram import gram_matrix
 from streamsvd.passes.ingest import Ingested
 from streamsvd.passes.moments import pivot_order
 from streamsvd.plan import Plan, Problem
-from streamsvd.progress import Progress, progress_bar
+from streamsvd.progress import Progress
 from streamsvd.refinement import Covariance, Gram
 from streamsvd.system import n_cpus
 
 
 class Reduced:
-    """The Gram matrix in memory, its rows and columns in the order of the pivot."""
+    """``X X^T`` in memory; of the Gram matrix a copy, in the order of the pivot, is rotated."""
 
     covariance: Covariance | None = None
     leading: WorkingMatrix
@@ -38,24 +41,31 @@ class Reduced:
     ) -> None:
         self._source, self._problem, self._options = source, problem, options
         self._plan, self._client, self._progress = plan, client, progress
+        self._initial: Array
 
     def prepare(self, log: Log) -> Ingested:
         """Sum up ``X X^T``, here or by tasks of a cluster."""
-        options, source, p = self._options, self._source, self._problem.n_components
-        asked = (source, options.center, options.normalize)
-        with progress_bar(self._progress, "gram", source.n_samples) as advance:
-            if self._client is not None:
-                gram, preprocessing = cluster_gram(self._client, *asked, advance)
-            else:
-                threads = options.n_threads or n_cpus()
-                width = self._plan.strip_samples
-                gram, preprocessing = gram_matrix(*asked, width, threads, advance)
-        energies = np.diag(gram).copy()
-        if options.pivot:
-            log.order = pivot_order(energies, p)
-        self.covariance = Gram(gram)
-        self.leading = WorkingMatrix([gram[np.ix_(log.order, log.order)]], len(gram))
-        return Ingested(preprocessing, energies, energies[log.order[:p]])
+        options, problem = self._options, self._problem
+        assert problem.reduction is not None  # noqa: S101  (this engine is for those)
+        made = covariance_of(
+            problem.reduction,
+            self._source,
+            options.center,
+            options.normalize,
+            problem.factor_rank,
+            client=self._client,
+            width=self._plan.strip_samples,
+            n_threads=options.n_threads or n_cpus(),
+            progress=self._progress,
+        )
+        self.covariance, p = made.covariance, problem.n_components
+        gram = made.covariance.matrix if isinstance(made.covariance, Gram) else None
+        if options.pivot or gram is None:
+            log.order = pivot_order(made.diagonal, p)
+        if gram is not None:
+            self.leading = WorkingMatrix([gram[np.ix_(log.order, log.order)]], len(gram))
+        self._initial = made.diagonal[log.order[:p]]
+        return Ingested(made.preprocessing, made.diagonal, self._initial)
 
     def begin(self) -> Executor:
         """The columns, on threads where there are several chunks."""
@@ -70,8 +80,10 @@ class Reduced:
         """Nothing is kept on the disk."""
 
     def energies(self) -> Array:
-        """The diagonal of ``U^T X X^T U`` itself."""
-        return self.leading.diagonal()[: self._problem.n_components]
+        """The diagonal of ``U^T X X^T U`` itself; that of the start, where nothing is rotated."""
+        if isinstance(self.covariance, Gram):
+            return self.leading.diagonal()[: self._problem.n_components]
+        return self._initial
 
     def release(self) -> None:
         """Free the matrix that was rotated."""

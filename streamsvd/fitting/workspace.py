@@ -222,13 +222,10 @@ class Workspace(HeldFolder):
         It is read once for them. Where that takes its time the note is written before it too, for a
         process that is not given the time.
         """
-        files = self._store_files()
         state: dict[str, Any] = {"step": step, "store": self._store_digest()}
-        if sum(path.stat().st_size for path in files.values()) > QUICK:
+        if sum(path.stat().st_size for path in self._store_files().values()) > QUICK:
             self._write_state(state)
-        sums = checksums_of_stores(files.values(), n_threads, drops_pages)
-        state["files"] = {name: list(one) for name, one in zip(files, sums, strict=True)}
-        self._write_state(state)
+        self._write_state(state | {"files": self._store_sums(n_threads, drops_pages)})
 
     def set_dirty(self) -> None:
         """Note that the working store is being written to."""
@@ -254,12 +251,10 @@ class Workspace(HeldFolder):
         known = (self._state() or {}).get("files")
         if known is None:
             return True
-        files = self._store_files()
         try:
-            sums = checksums_of_stores(files.values(), n_threads, drops_pages)
+            return self._store_sums(n_threads, drops_pages) == known
         except OSError:
             return False  # what cannot be read is made again
-        return {name: list(one) for name, one in zip(files, sums, strict=True)} == known
 
     @property
     def _state_file(self) -> Path:
@@ -283,6 +278,12 @@ class Workspace(HeldFolder):
             for path in found
             if not stat.S_ISDIR(path.lstat().st_mode)
         }
+
+    def _store_sums(self, n_threads: int, drops_pages: bool) -> dict[str, list[Any]]:
+        """Checksums of what is in the working store, which is read for them."""
+        files = self._store_files()
+        sums = checksums_of_stores(files.values(), n_threads, drops_pages)
+        return {name: list(one) for name, one in zip(files, sums, strict=True)}
 
     def _store_digest(self) -> str:
         """Changes when a file of the working store does: of names, sizes and times."""

@@ -23,7 +23,7 @@ def add_moments(
 
     ``sums[0, i]`` gathers ``x - shift`` and ``sums[1, i]`` its square, float64, for each feature
     i, through `lanes` (2, n, LANES). The order of the additions depends on the numbers of the
-    samples alone, never on how they come in pieces. `close_moments` adds what the lanes hold.
+    samples alone, never on how they come in pieces. `flush_lanes` adds what the lanes hold.
     """
     for i in range(x.shape[0]):
         row, s = x[i], shift[i]

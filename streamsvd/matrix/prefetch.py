@@ -11,7 +11,7 @@ class PagePrefetch:
     """Starts reading the pages that are about to be touched, all at once, without waiting.
 
     A page fault waits for one page; asked for together, the pages of many chunks come as fast as
-    the disk can. See `streamsvd.partition.Prefetch`.
+    the disk can. See `streamsvd.matrix.partition.Prefetch`.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ class TiledColumns:
     Parameters
     ----------
     tops, chunks : lists of (p, c) and (n, c) arrays
-        As of `streamsvd.partition.Partition`.
+        As of `streamsvd.matrix.partition.Partition`.
     start, stop : int
         The columns held.
     """

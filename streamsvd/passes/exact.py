@@ -111,7 +111,7 @@ class Rows:
     def finish(self, node: Array, n_samples: int) -> Exact:
         """What the sum says, once all are there."""
         n, m = self.size, len(self.features)
-        learned = Preprocessing(self._center, None, np.zeros(n), np.ones(n))
+        learned = Preprocessing.unlearned(self._center, None, n)
         matrix, _ = finish_gram(node, learned, np.zeros(n), n_samples, "the samples")
         return Exact(matrix[m:, m:].copy(), matrix[:m, :m].copy())
 
@@ -125,7 +125,7 @@ class Rows:
             if self._normalizes:
                 normalize_sparse(strip.indptr, strip.data)
             if self._whole is not None:
-                strip = strip.astype(np.float64)
+                strip = strip.astype(np.float64, copy=False)  # the caller's to change
                 self._whole.apply(strip)
             for first in range(0, count, most):
                 part = slice(first, min(first + most, count))
@@ -137,7 +137,7 @@ class Rows:
 
     def _dense_rows(self, strip: Array) -> Array:
         used = self._used
-        x = strip[used].astype(np.float64)
+        x = strip[used].astype(np.float64, copy=False)
         x -= self._mean[used, None]
         x /= self._scale[used, None]
         return np.concatenate([x[self._pick], self._loadings @ x])

@@ -22,7 +22,7 @@ from streamsvd.passes.centring import Product
 from streamsvd.passes.ingest import ingest
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.passes.products import add_in_order, product_of
-from streamsvd.sizes import product_batch
+from streamsvd.sizes import product_batch, row_panels
 from streamsvd.system import one_blas_thread
 
 SEED = 0
@@ -49,11 +49,6 @@ class Factored:
     rest: Array
     diagonal: Array
     preprocessing: Preprocessing
-
-    @property
-    def energy(self) -> float:
-        """Sum of squares of all."""
-        return float(self.diagonal.sum())
 
 
 def factor_of(
@@ -129,15 +124,11 @@ def _spread(source: Source) -> Array:
     else:
         first = source.read(0, stop, np.dtype(np.float64))
     with np.errstate(all="ignore"):  # values that are not finite are named by the pass
-        parts = _row_panels(len(first), 2048)
+        parts = row_panels(len(first), 2048)
         spread = np.concatenate([np.std(first[part], axis=1) for part in parts])
     varies = np.isfinite(spread) & (spread > 0)
     typical = float(np.median(spread[varies])) if varies.any() else 1.0
     return np.where(varies, spread, typical)
-
-
-def _row_panels(n: int, rows: int) -> list[slice]:
-    return [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
 
 
 @one_blas_thread
@@ -147,7 +138,7 @@ def orthonormalize(columns: Array, n_threads: int = 1) -> None:
     By QR of panels of rows, and of their triangles: stable, in place, on threads.
     """
     n, r = columns.shape
-    panels = _row_panels(n, max(2048, 2 * r))
+    panels = row_panels(n, max(2048, 2 * r))
 
     def reduce(panel: slice) -> Array:
         q, triangle = np.linalg.qr(columns[panel])
@@ -176,7 +167,7 @@ def nystroem(product: Product) -> Factored:
     """
     values, test, diagonal = product.values, product.test, product.diagonal
     n, r = values.shape
-    panels = _row_panels(n, 2048)
+    panels = row_panels(n, 2048)
     core = add_in_order(test[panel].T @ values[panel] for panel in panels)
     core = (core + core.T) / 2
     sizes, vectors = linalg.eigh(core)
@@ -215,11 +206,6 @@ class Sampled:
     data: Array
     diagonal: Array
     preprocessing: Preprocessing
-
-    @property
-    def energy(self) -> float:
-        """Sum of squares of all."""
-        return float(self.diagonal.sum())
 
 
 def data_of(

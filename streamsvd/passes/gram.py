@@ -9,8 +9,8 @@ leaves in a tree. Sizes of batches and leaves depend on `n` alone, so the bits a
 chunking, any number of threads, and any split of the leaves over workers.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,9 @@ from streamsvd.kernels.moments import subtract_shift
 from streamsvd.kernels.sparse import add_sparse_gram, add_sparse_moments, normalize_sparse
 from streamsvd.passes.centring import finish_gram
 from streamsvd.passes.preprocessing import Preprocessing
+from streamsvd.passes.sample_sum import SampleSum
 from streamsvd.passes.strips import stays_sparse, sum_strips
-from streamsvd.passes.sum_tree import SumTree
-from streamsvd.sizes import batch_samples, leaf_samples
-from streamsvd.system import one_blas_thread
+from streamsvd.sizes import batch_samples, leaf_samples, row_panels
 
 
 def panel_rows(n_features: int) -> int:
@@ -78,25 +77,11 @@ def multiplies_sparse(source: Source, center: str | None) -> bool:
     return (5 * source.n_stored) ** 2 < (source.n_samples * source.n_features) ** 2
 
 
-class GramSum:
-    """``X X^T`` of samples that come in order, in pieces of any size; a context manager.
+class GramSum(SampleSum):
+    """``X X^T`` of samples, see `SampleSum`; one batch is multiplied while the next is filled."""
 
-    Parameters
-    ----------
-    n_features : int
-        `n`.
-    center, normalize : {None, "features", "samples"}
-    n_threads : int
-        That multiply.
-    shift : (n,) array, optional
-        What is subtracted from the samples of features that are centred or scaled; the first
-        sample (centred and scaled itself, if samples are) by default.
-
-    Attributes
-    ----------
-    n_samples : int
-        That were added.
-    """
+    WHAT = "gram"
+    REFUSAL = 'two passes: not with reduction="gram"'
 
     def __init__(
         self,
@@ -106,32 +91,15 @@ class GramSum:
         n_threads: int = 1,
         shift: Array | None = None,
     ) -> None:
-        if center == "features" and normalize == "samples":
-            raise OptionError(
-                'center="features" with normalize="samples" needs the means before the norms, two '
-                'passes: not with reduction="gram"'
-            )
-        n = n_features
-        self.preprocessing = Preprocessing(center, normalize, np.zeros(n), np.ones(n))
-        self._of_samples = self.preprocessing.before()
-        self._of_features = "features" in (center, normalize)
+        n, leaf = n_features, leaf_samples(n_features)
+        super().__init__(n, center, normalize, n_threads, shift, leaf_size=leaf)
         self._changes_samples = "samples" in (center, normalize)
-        self.shift = shift
-        self.n_samples = 0
-        self._is_sparse: bool | None = None
         self._batch = np.ones((n + 1, batch_samples(n)))  # a row of ones: sums come as products
-        self._filled = 0
-        self._leaf: Array | None = None
-        self._leaf_samples = 0
-        self._tree = SumTree()
-        rows = panel_rows(n)
-        self._panels = [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
+        self._panels = row_panels(n, panel_rows(n))
         self._pairs = list(panel_pairs(self._panels))
-        self._n_threads = n_threads
-        self._start_threads()
 
     def _start_threads(self) -> None:
-        self._threads = ThreadPoolExecutor(self._n_threads, thread_name_prefix="streamsvd-gram")
+        super()._start_threads()
         self._spare: Array | None = None
         self._products: list[Future[None]] = []
 
@@ -148,36 +116,6 @@ class GramSum:
         self._batch[:, : self._filled] = filled
         self._start_threads()
 
-    def __enter__(self) -> "GramSum":
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._threads.shutdown()
-
-    def extend(
-        self, strips: Iterable[Any], on_samples: Callable[[int], None] = lambda n: None
-    ) -> None:
-        """Add samples that come in pieces; `on_samples` is told the number of each.
-
-        Arrays (n, c), or CSR matrices (c, n), which may be changed. All are taken as the first is.
-        One batch is multiplied while the next is filled.
-        """
-        with one_blas_thread:
-            try:
-                for strip in strips:
-                    is_csr = sparse.issparse(strip)
-                    if self._is_sparse is None:
-                        self._is_sparse = is_csr and self.preprocessing.center != "samples"
-                    if self._is_sparse:
-                        self._add_sparse(
-                            strip if is_csr else sparse.csr_array(strip.T, dtype=float)
-                        )
-                    else:
-                        self._add(strip.toarray().T if is_csr else strip)
-                    on_samples(strip.shape[0 if is_csr else 1])
-            finally:
-                self._wait()
-
     def _add(self, samples: Array) -> None:
         n, done = len(samples), 0
         if self.shift is None and not (self._changes_samples and self._of_features):
@@ -189,7 +127,6 @@ class GramSum:
             done, self._filled = done + count, self._filled + count
             if self._filled == self._batch.shape[1]:
                 self._multiply()
-        self.n_samples += samples.shape[1]
 
     def _fill(self, samples: Array, batch: Array) -> None:
         """Write samples to a part of the batch, less the shift if nothing is to be done before."""
@@ -211,7 +148,7 @@ class GramSum:
             self.shift = samples[:1].toarray()[0] if self._of_features else np.zeros(n)
         done = 0
         while done < samples.shape[0]:
-            count = min(leaf_samples(n) - self._leaf_samples, samples.shape[0] - done)
+            count = min(self._leaf_size - self._leaf_samples, samples.shape[0] - done)
             leaf = self._leaf = np.zeros((n + 3, n)) if self._leaf is None else self._leaf
             part = (samples.indptr[done : done + count + 1], samples.indices, samples.data)
             add = [
@@ -223,7 +160,6 @@ class GramSum:
                 job.result()
             done, self._leaf_samples = done + count, self._leaf_samples + count
             self._wait()  # closes the leaf when it is full
-        self.n_samples += samples.shape[0]
 
     def node(self) -> Array:
         """The sum so far, (n + 1, n): the lower triangle of ``Y Y^T``, below it the sums of `Y`.
@@ -231,12 +167,8 @@ class GramSum:
         `Y` are the samples, centred and scaled if samples are, less the shift. Of sparse samples
         (n + 3, n): of `Y` without the shift, and `centring.Sums.moments`.
         """
-        if self._filled:
-            with one_blas_thread:
-                self._multiply()
-                self._wait()
-        self._close_leaf()
-        return self._tree.total()
+        node: Array = super().node()
+        return node
 
     def result(self, name: str = "the data") -> tuple[Array, Preprocessing]:
         """``X X^T`` of the centred and scaled samples, and what was learned from them."""
@@ -276,13 +208,7 @@ class GramSum:
         for product in self._products:
             product.result()
         self._products = []
-        if self._leaf_samples == leaf_samples(len(self._batch) - 1):
-            self._close_leaf()
-
-    def _close_leaf(self) -> None:
-        if self._leaf is not None:
-            self._tree.add(self._leaf)
-        self._leaf, self._leaf_samples = None, 0
+        super()._wait()
 
 
 def panel_pairs(panels: list[slice]) -> Iterator[tuple[slice, slice]]:

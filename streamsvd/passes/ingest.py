@@ -81,7 +81,7 @@ class Ingest:
         self._source, self._working, self._start = source, working, start
         self._of_features = "features" in (center, normalize)
         self.shift = np.zeros(n)
-        self._before = Preprocessing(center, normalize, np.zeros(n), np.ones(n)).before()
+        self._before = Preprocessing.unlearned(center, normalize, n).before()
 
     def first_sample(self) -> Array:
         """The shift for all workers."""

@@ -27,6 +27,11 @@ class Preprocessing:
     mean: Array
     scale: Array
 
+    @classmethod
+    def unlearned(cls, center: str | None, normalize: str | None, n: int) -> "Preprocessing":
+        """Of `n` features of which nothing is known yet."""
+        return cls(center, normalize, np.zeros(n), np.ones(n))
+
     def before(self) -> "Preprocessing":
         """What can be done to samples before statistics of the features are known."""
         of_samples = self.normalize == "samples" and self.center != "features"

@@ -10,7 +10,6 @@ of shifted numbers, so that a constant feature has a variance of exactly zero.
 """
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -18,15 +17,12 @@ from scipy import sparse
 
 from streamsvd.arrays import Array
 from streamsvd.data.source import Source
-from streamsvd.errors import OptionError
 from streamsvd.kernels.moments import add_row_moments
 from streamsvd.kernels.sparse import add_sparse_moments, add_sparse_products, normalize_sparse
 from streamsvd.passes.centring import Product, Sums, finish_products
-from streamsvd.passes.preprocessing import Preprocessing
+from streamsvd.passes.sample_sum import SampleSum
 from streamsvd.passes.strips import stays_sparse, sum_strips
-from streamsvd.passes.sum_tree import SumTree
-from streamsvd.sizes import product_batch, product_leaf, product_rows
-from streamsvd.system import one_blas_thread
+from streamsvd.sizes import product_batch, product_leaf, product_rows, row_panels
 
 
 def product_of(
@@ -53,21 +49,20 @@ def product_of(
         return total.result(source.name)
 
 
-class ProductSum:
-    """``X X^T T`` of samples that come in order, in pieces of any size; a context manager.
+class ProductSum(SampleSum):
+    """``X X^T T`` of samples, see `SampleSum`.
 
     Parameters
     ----------
     test : (n, r) float64 array, C-contiguous
         `T`. Where features are scaled, by `D^-1`, the product is that with ``D T``: the scale is
         known at the end only, and `result` then multiplies `test` itself.
-    center, normalize : {None, "features", "samples"}
-    n_threads : int
-        That multiply.
-    shift : (n,) array, optional
-        Subtracted from features that are centred or scaled; the first sample (centred and scaled
-        itself, if samples are) by default.
+    center, normalize, n_threads, shift
+        As of `SampleSum`.
     """
+
+    WHAT = "products"
+    REFUSAL = "one pass more: center samples, or leave one of both out"
 
     def __init__(
         self,
@@ -77,28 +72,12 @@ class ProductSum:
         n_threads: int = 1,
         shift: Array | None = None,
     ) -> None:
-        if center == "features" and normalize == "samples":
-            raise OptionError(
-                'center="features" with normalize="samples" needs the means before the norms, one '
-                "pass more: center samples, or leave one of both out"
-            )
-        n = len(test)
+        leaf = product_leaf(len(test))
+        super().__init__(len(test), center, normalize, n_threads, shift, leaf_size=leaf)
         self.test = test
-        self.preprocessing = Preprocessing(center, normalize, np.zeros(n), np.ones(n))
-        self._of_samples = self.preprocessing.before()
-        self._of_features = "features" in (center, normalize)
-        self.shift = shift if self._of_features else np.zeros(n)
-        self.n_samples = 0
-        self._is_sparse: bool | None = None
-        self._batch, self._filled = np.empty((n, 0)), 0
-        self._leaf: Sums | None = None
-        self._leaf_samples = 0
-        self._tree = SumTree()
-        self._n_threads = n_threads
-        self._start_threads()
-
-    def _start_threads(self) -> None:
-        self._threads = ThreadPoolExecutor(self._n_threads, thread_name_prefix="streamsvd-products")
+        if not self._of_features:
+            self.shift = np.zeros(len(test))
+        self._batch = np.empty((len(test), 0))
 
     def __getstate__(self) -> dict[str, Any]:
         """What is copied and pickled: not the threads, nor the empty part of the batch."""
@@ -114,35 +93,9 @@ class ProductSum:
             self._batch[:, : self._filled] = filled
         self._start_threads()
 
-    def __enter__(self) -> "ProductSum":
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._threads.shutdown()
-
-    def extend(
-        self, strips: Iterable[Any], on_samples: Callable[[int], None] = lambda n: None
-    ) -> None:
-        """Add samples that come in pieces; `on_samples` is told the number of each.
-
-        Arrays (n, c), or CSR matrices (c, n), which may be changed. All are taken as the first is.
-        """
-        with one_blas_thread:
-            for strip in strips:
-                is_csr = sparse.issparse(strip)
-                if self._is_sparse is None:
-                    self._is_sparse = is_csr and self.preprocessing.center != "samples"
-                if self._is_sparse:
-                    self._add_sparse(strip if is_csr else sparse.csr_array(strip.T, dtype=float))
-                else:
-                    self._add(strip.toarray().T if is_csr else strip)
-                count = strip.shape[0 if is_csr else 1]
-                self.n_samples += count
-                on_samples(count)
-
     def _panels(self) -> list[slice]:
-        n, rows = len(self.test), product_rows(len(self.test))
-        return [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
+        n = len(self.test)
+        return row_panels(n, product_rows(n))
 
     # ------------------------------------------------------------------------------- dense samples
 
@@ -187,8 +140,8 @@ class ProductSum:
 
         scores = add_in_order(self._threads.map(project, self._panels()))
         list(self._threads.map(expand, self._panels()))
-        self._close_leaf(self._filled)
-        self._filled = 0
+        self._leaf_samples, self._filled = self._leaf_samples + self._filled, 0
+        self._wait()
 
     # ------------------------------------------------------------------------------ sparse samples
 
@@ -199,10 +152,10 @@ class ProductSum:
             self.shift = strip[:1].toarray()[0]
         done = 0
         while done < strip.shape[0]:
-            count = min(product_leaf(len(self.test)) - self._leaf_samples, strip.shape[0] - done)
+            count = min(self._leaf_size - self._leaf_samples, strip.shape[0] - done)
             self._multiply_sparse(strip.indptr[done : done + count + 1], strip)
-            self._close_leaf(count)
-            done += count
+            done, self._leaf_samples = done + count, self._leaf_samples + count
+            self._wait()
 
     def _multiply_sparse(self, indptr: Array, strip: sparse.csr_array) -> None:
         """Add samples to the leaf, each thread in some of its columns."""
@@ -227,23 +180,13 @@ class ProductSum:
         if self._leaf is None:
             n = len(self.test)
             self._leaf = Sums(np.zeros((n, self.rank)), np.zeros((3, n)))
-        return self._leaf
-
-    def _close_leaf(self, n_added: int) -> None:
-        self._leaf_samples += n_added
-        if self._leaf_samples == product_leaf(len(self.test)):
-            self._tree.add(self._leaf)
-            self._leaf, self._leaf_samples = None, 0
+        leaf: Sums = self._leaf
+        return leaf
 
     def node(self) -> Sums:
         """The sums of what was added; the last call but for `result`."""
-        if self._filled:
-            with one_blas_thread:
-                self._multiply()
-        if self._leaf is not None:
-            self._tree.add(self._leaf)
-            self._leaf, self._leaf_samples = None, 0
-        return self._tree.total()
+        sums: Sums = super().node()
+        return sums
 
     def result(self, name: str = "the data") -> Product:
         """``A @ T`` of the centred and scaled samples, and what was learned from them."""

@@ -105,7 +105,7 @@ class SparseReader(StripReader):
         stop: int | None = None,
     ) -> None:
         if width is None and source.n_stored is not None:
-            width = sparse_width(source.n_features, source.n_samples, source.n_stored)
+            width = sparse_width(source.n_samples, source.n_stored)
         super().__init__(source, np.dtype(np.float64), width, largest, start, stop)
 
     def _read(self, start: int, stop: int) -> sparse.csr_array:

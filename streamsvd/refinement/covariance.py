@@ -168,11 +168,10 @@ class Factor:
         vectors = _orthonormal(self.factor @ right, p)
         if self.rest is None:
             return np.concatenate([values, np.zeros(p - len(values))]), vectors
-        return self._lanczos(vectors)
+        return self._lanczos(self.rest, vectors)
 
-    def _lanczos(self, start: Array) -> tuple[Array, Array]:
+    def _lanczos(self, rest: Array, start: Array) -> tuple[Array, Array]:
         n, p = start.shape
-        rest = np.zeros(n) if self.rest is None else self.rest
         if n <= max(3 * p, 64):
             return _leading(self.factor @ self.factor.T + np.diag(rest), p)
         operator = LinearOperator(

@@ -75,7 +75,7 @@ class Pattern:
     @cached_property
     def pair(self) -> Indices:
         """(p, p) the number of the constraint of two columns; -1 where they share no row."""
-        a, b = np.nonzero(np.triu(self.common > 0.0))
+        a, b = self.pairs
         pair = np.full((self.p, self.p), -1)
         pair[a, b] = pair[b, a] = np.arange(len(a))
         return pair

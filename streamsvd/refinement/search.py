@@ -115,11 +115,11 @@ def refine_path(
     search = cov.compressed(RANK * p)
     found: dict[int, Refined] = {}
     larger: Point | None = None
+    begun = [_given(cov, rows[:, features]) for rows in starts]
     for budget in sorted(set(budgets), reverse=True):
         budget, most = min(budget, p * cov.n), min(cap or n, cov.n)
         goal = Goal(search, basis.diagonal, budget, most)
-        given = [_given(cov, rows[:, features]) for rows in starts]
-        given = [point for point in given if _is_within(goal, point)]
+        given = [point for point in begun if _is_within(goal, point)]
         larger = _best(goal, cov, basis, given, larger)
         found[budget] = _as_refined(cov, larger, features, n, exponent)
     return [found[min(budget, p * cov.n)] for budget in budgets]

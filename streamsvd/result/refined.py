@@ -12,11 +12,10 @@ from streamsvd.arrays import Array
 from streamsvd.data import Source
 from streamsvd.errors import OptionError, ResourceError
 from streamsvd.options import Options, Reading
-from streamsvd.passes.exact import exact_of
-from streamsvd.progress import Progress, progress_bar
+from streamsvd.progress import Progress
 from streamsvd.refinement import Gram
 from streamsvd.result.measured import Measured
-from streamsvd.result.refining import covariance_of, refined_at
+from streamsvd.result.refining import measure_exactly, refined_at, refitted
 from streamsvd.system import free_memory
 
 
@@ -169,8 +168,7 @@ class Refinable(Measured):
             raise OptionError("adjusted_variance() needs the data of the fit: pass it as X")
         else:
             source = self._open(X, reading)
-            with progress_bar(progress, "variance", source.n_samples) as advance:
-                exact = exact_of(source, self.preprocessing, self.components, on_samples=advance)
+            exact = measure_exactly(self, source, None, progress, components=self.components)
             products = exact.scores
         values, vectors = np.linalg.eigh(products)
         root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
@@ -184,5 +182,5 @@ class Refinable(Measured):
                 f"X X^T of {self.n_features} features takes {format_bytes(need)} of memory, and "
                 f"{format_bytes(free)} are free; use fewer features or a larger machine"
             )
-        made = covariance_of(self, source, None, progress, "gram")
+        made = refitted(self, source, None, progress, "gram")
         return cast(Gram, made).matrix

@@ -6,24 +6,14 @@ import numpy as np
 from scipy import sparse
 
 from streamsvd.arrays import Array
-from streamsvd.cluster.factor import cluster_exact, cluster_factor
-from streamsvd.cluster.tasks import cluster_gram
+from streamsvd.cluster.factor import cluster_exact
+from streamsvd.cluster.forms import covariance_of
 from streamsvd.data.source import Source
 from streamsvd.errors import OptionError
 from streamsvd.passes.exact import Exact, exact_of
-from streamsvd.passes.factor import data_of, factor_of
-from streamsvd.passes.gram import gram_matrix
 from streamsvd.plan import Problem, choose_reduction
 from streamsvd.progress import Progress, progress_bar
-from streamsvd.refinement import (
-    Covariance,
-    Factor,
-    Gram,
-    Refined,
-    Samples,
-    refine_path,
-    repolish,
-)
+from streamsvd.refinement import Covariance, Factor, Gram, Refined, refine_path, repolish
 from streamsvd.result.solution import Solution
 from streamsvd.system import free_memory, n_cpus
 
@@ -48,7 +38,7 @@ def refined_at(
     if source is None and (cov is None or (isinstance(cov, Factor) and cov.rest is not None)):
         raise OptionError("refine() needs the data of the fit: pass it as X")
     if cov is None and source is not None:
-        cov = covariance_of(made, source, client, progress)
+        cov = refitted(made, source, client, progress)
     assert cov is not None  # noqa: S101  (one of the two is there)
     p = made.n_components
     found = refine_path(cov, p, budgets, cap, [made.components])
@@ -57,7 +47,7 @@ def refined_at(
     return found
 
 
-def covariance_of(
+def refitted(
     made: Solution, source: Source, client: Any, progress: Progress, form: str | None = None
 ) -> Covariance:
     """``X X^T`` of the data of a fit: in its form, or one that suits the data."""
@@ -67,34 +57,23 @@ def covariance_of(
             "refine with the data of the fit"
         )
     problem = Problem(
-        n_features=made.n_features,
-        n_samples=made.n_samples,
+        **source.sizes(),
         n_components=made.n_components,
         n_transforms=0,
         dtype=np.dtype(np.float64),
-        source_chunk=source.chunk,
-        source_itemsize=source.dtype.itemsize,
-        source_chunk_bytes=source.chunk_bytes,
-        decoded=source.decoded_bytes,
+        rank=made.settings.get("rank"),
     )
     form = form or made.settings["reduction"] or choose_reduction(problem, free_memory())[0]
-    asked = (source, made.preprocessing.center, made.preprocessing.normalize)
-    n_samples, threads = source.n_samples, n_cpus()
-    if form == "gram":
-        with progress_bar(progress, "gram", n_samples) as advance:
-            if client is not None:
-                return Gram(cluster_gram(client, *asked, advance)[0])
-            return Gram(gram_matrix(*asked, n_threads=threads, on_samples=advance)[0])
-    if form == "samples":
-        with progress_bar(progress, "samples", n_samples) as advance:
-            return Samples(data_of(*asked, on_samples=advance).data)
-    rank = made.settings.get("rank") or problem.factor_rank
-    with progress_bar(progress, "factor", 2 * n_samples) as advance:
-        if client is not None:
-            factored = cluster_factor(client, *asked, rank, advance)
-        else:
-            factored = factor_of(*asked, rank, n_threads=threads, on_samples=advance)
-    return Factor(factored.factor, factored.rest)
+    return covariance_of(
+        form,
+        source,
+        made.preprocessing.center,
+        made.preprocessing.normalize,
+        problem.factor_rank,
+        client=client,
+        n_threads=n_cpus(),
+        progress=progress,
+    ).covariance
 
 
 def _exactly(
@@ -106,9 +85,9 @@ def _exactly(
     """
     features = np.unique(found.components.indices)
     if len(features) > MOST_EXACT:
-        exact = _measured(made, source, client, progress, components=found.components)
+        exact = measure_exactly(made, source, client, progress, components=found.components)
         return found._replace(energies=np.diag(exact.scores).copy())
-    exact = _measured(made, source, client, progress, features=features)
+    exact = measure_exactly(made, source, client, progress, features=features)
     rows = found.components
     few = sparse.csr_array(
         (rows.data, np.searchsorted(features, rows.indices), rows.indptr),
@@ -119,7 +98,7 @@ def _exactly(
     return Refined(whole, energies)
 
 
-def _measured(
+def measure_exactly(
     made: Solution,
     source: Source,
     client: Any,
@@ -127,6 +106,7 @@ def _measured(
     components: sparse.csr_array | None = None,
     features: Array | None = None,
 ) -> Exact:
+    """What is exact of components, or of a few features, in one pass over the data."""
     with progress_bar(progress, "variance", source.n_samples) as advance:
         asked = (source, made.preprocessing, components, features)
         if client is not None:

@@ -46,17 +46,21 @@ def array_names(group: zarr.Group, depth: int = 3) -> list[str]:
     return names
 
 
+def grid_shape(array: zarr.Array[Any]) -> tuple[int, ...]:
+    """Stored objects (shards or chunks) along each axis of an array."""
+    grid = array.shards or array.chunks
+    return tuple(-(-s // c) for s, c in zip(array.shape, grid, strict=True))
+
+
 def chunk_keys(array: zarr.Array[Any]) -> Iterator[str]:
     """Keys of all stored objects (shards or chunks) of an array, in C order of the grid."""
-    grid = array.shards or array.chunks
-    ranges = (range(-(-s // c)) for s, c in zip(array.shape, grid, strict=True))
+    ranges = (range(count) for count in grid_shape(array))
     return (array.metadata.encode_chunk_key(place) for place in _product(*ranges))
 
 
 def n_chunks(array: zarr.Array[Any]) -> int:
     """How many stored objects an array has."""
-    grid = array.shards or array.chunks
-    return math.prod(-(-s // c) for s, c in zip(array.shape, grid, strict=True))
+    return math.prod(grid_shape(array))
 
 
 def _product(*ranges: range) -> Iterator[tuple[int, ...]]:

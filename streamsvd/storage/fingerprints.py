@@ -11,7 +11,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import LocalStore, ZipStore
 
-from streamsvd.storage.chunks import chunk_keys, files_below, forget_listings, n_chunks
+from streamsvd.storage.chunks import chunk_keys, files_below, forget_listings, grid_shape, n_chunks
 
 SAMPLED = 16
 """Chunks whose content is looked at, spread over the array."""
@@ -139,8 +139,7 @@ async def _objects(store: Any, path: str) -> list[dict[str, Any]]:
 
 def _content(array: zarr.Array[Any]) -> Iterator[str]:
     """The content of some chunks, spread over the array."""
-    grid = array.shards or array.chunks
-    counts = [-(-size // width) for size, width in zip(array.shape, grid, strict=True)]
+    counts = grid_shape(array)
     for k in range(SAMPLED):
         place = tuple(k * (count - 1) // (SAMPLED - 1) for count in counts)
         key = array.metadata.encode_chunk_key(place)

@@ -1,0 +1,150 @@
+"""A sum over samples that come in order, in pieces of any size, with the same bits for all of them.
+
+Batches of samples are added up to leaves and the leaves in a tree; the sizes of both depend on `n`
+alone. What is added up is said by `streamsvd.passes.gram.GramSum` and
+`streamsvd.passes.products.ProductSum`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, Self
+
+from scipy import sparse
+
+from streamsvd.arrays import Array
+from streamsvd.errors import OptionError
+from streamsvd.passes.preprocessing import Preprocessing
+from streamsvd.passes.sum_tree import SumTree
+from streamsvd.system import one_blas_thread
+
+
+class SampleSum(ABC):
+    """A context manager, which ends the threads that multiply.
+
+    Parameters
+    ----------
+    n_features : int
+        `n`.
+    center, normalize : {None, "features", "samples"}
+    n_threads : int
+        That multiply.
+    shift : (n,) array, optional
+        What is subtracted from features that are centred or scaled; the first sample (centred and
+        scaled itself, if samples are) by default.
+
+    leaf_size : int
+        Samples of a leaf: a function of `n` alone.
+
+    Attributes
+    ----------
+    n_samples : int
+        That were added.
+    """
+
+    WHAT: ClassVar[str]
+    """Names the threads."""
+
+    REFUSAL: ClassVar[str]
+    """Why means of features cannot come before norms of samples, and what to do."""
+
+    def __init__(
+        self,
+        n_features: int,
+        center: str | None,
+        normalize: str | None,
+        n_threads: int = 1,
+        shift: Array | None = None,
+        *,
+        leaf_size: int,
+    ) -> None:
+        self.check(center, normalize)
+        n = n_features
+        self.preprocessing = Preprocessing.unlearned(center, normalize, n)
+        self._of_samples = self.preprocessing.before()
+        self._of_features = "features" in (center, normalize)
+        self.shift = shift
+        self.n_samples = 0
+        self._is_sparse: bool | None = None
+        self._filled = 0  # of the batch
+        self._leaf: Any = None
+        self._leaf_samples, self._leaf_size = 0, leaf_size
+        self._tree = SumTree()
+        self._n_threads = n_threads
+        self._start_threads()
+
+    @classmethod
+    def check(cls, center: str | None, normalize: str | None) -> None:
+        """Refuse what cannot be done in one pass."""
+        if center == "features" and normalize == "samples":
+            raise OptionError(
+                'center="features" with normalize="samples" needs the means before the norms, '
+                + cls.REFUSAL
+            )
+
+    def _start_threads(self) -> None:
+        self._threads = ThreadPoolExecutor(
+            self._n_threads, thread_name_prefix=f"streamsvd-{self.WHAT}"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._threads.shutdown()
+
+    def extend(
+        self, strips: Iterable[Any], on_samples: Callable[[int], None] = lambda n: None
+    ) -> None:
+        """Add samples that come in pieces; `on_samples` is told the number of each.
+
+        Arrays (n, c), or CSR matrices (c, n), which may be changed. All are taken as the first is.
+        """
+        with one_blas_thread:
+            try:
+                for strip in strips:
+                    is_csr = sparse.issparse(strip)
+                    if self._is_sparse is None:
+                        self._is_sparse = is_csr and self.preprocessing.center != "samples"
+                    if self._is_sparse:
+                        self._add_sparse(
+                            strip if is_csr else sparse.csr_array(strip.T, dtype=float)
+                        )
+                    else:
+                        self._add(strip.toarray().T if is_csr else strip)
+                    count = strip.shape[0 if is_csr else 1]
+                    self.n_samples += count
+                    on_samples(count)
+            finally:
+                self._wait()
+
+    @abstractmethod
+    def _add(self, samples: Array) -> None:
+        """Samples (n, c)."""
+
+    @abstractmethod
+    def _add_sparse(self, samples: sparse.csr_array) -> None:
+        """Samples (c, n)."""
+
+    @abstractmethod
+    def _multiply(self) -> None:
+        """Add the batch, as far as it is filled, to the leaf; to be done after `_wait`."""
+
+    def _wait(self) -> None:
+        """For what was begun; a leaf that is full is closed."""
+        if self._leaf_samples == self._leaf_size:
+            self._close_leaf()
+
+    def _close_leaf(self) -> None:
+        if self._leaf is not None:
+            self._tree.add(self._leaf)
+        self._leaf, self._leaf_samples = None, 0
+
+    def node(self) -> Any:
+        """The sum so far."""
+        if self._filled:
+            with one_blas_thread:
+                self._multiply()
+                self._wait()
+        self._close_leaf()
+        return self._tree.total()
