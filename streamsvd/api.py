@@ -92,7 +92,8 @@ def sparse_svd(
         transforms are made: components come from the refinement alone (``refine=True``, and a
         budget). ``"samples"``: the data themselves, in memory, for few samples; exact.
         ``"factor"``: ``B B^T + diag(d)`` of a `rank`, from two passes over the data; one more makes
-        the variances exact. Memory: ``8 n N`` bytes twice, or about ``24 n r``.
+        the variances exact. Memory: ``16 n N + 144 n p`` bytes, or about ``40 n r`` and
+        buffers; `plan_svd` tells.
     rank : int, optional
         `r`, columns of the factor; ``10 p`` by default, and at least 50. More is nearer to
         ``X X^T``, of which the leading part is all that matters.
@@ -284,9 +285,10 @@ def sparse_pca(
 
     Notes
     -----
-    Memory: two n x n matrices of float64, more while very many samples are read; or ``16 n N``
-    bytes; or about ``24 n r``, r the rank. Time: one read and ``n^2 N`` operations, or one read, or
-    three and ``8 n N r``; then a search of seconds to a minute, longer for more nonzeros.
+    Memory: two n x n matrices of float64, more while very many samples are read; or, in bytes,
+    ``16 n N + 144 n p``; or about ``40 n r`` and buffers, r the rank. Time: one read and ``n^2 N``
+    operations, or one read, or three and ``8 n N r``; then a search of seconds to a minute, longer
+    for more nonzeros.
 
     Examples
     --------

@@ -117,7 +117,7 @@ def plan(source: str, **options: Any) -> None:
 @option("--overwrite", "Replace a result that is at --out.", is_flag=True)
 @options_of(PCA, [SCHEDULER, QUIET])
 def pca(source: str, out: str, overwrite: bool, **options: Any) -> None:
-    """Sparse principal components of SOURCE within a budget of nonzeros, in one pass."""
+    """Sparse principal components of SOURCE within a budget of nonzeros."""
     from streamsvd import sparse_pca
 
     _fit_and_save(sparse_pca, source, out, overwrite, options)
