@@ -88,11 +88,12 @@ def sparse_svd(
         None rewrites `X`. ``"gram"`` reads it once and runs the same loop on ``X X^T``, which must
         fit in memory twice (``16 n^2`` bytes; three or four times while very many samples are
         read): one pass, no working store, better components for as many transforms; no right
-        vectors. For any number of features there are two more forms of ``X X^T``, on which no
-        transforms are made: components come from the refinement alone (``refine=True``, and a
-        budget). ``"samples"``: the data themselves, in memory, for few samples; exact.
-        ``"factor"``: ``B B^T + diag(d)`` of a `rank`, from two passes over the data; one more makes
-        the variances exact. Memory: ``16 n N + 144 n p`` bytes, or about ``40 n r`` and
+        vectors. For any number of features there are two more forms of ``X X^T``, for refined
+        components (``refine=True``, and a budget); transforms are made among the 2000 features
+        that the leading components explain most, 5000 of them by default. ``"samples"``: the data
+        themselves, in memory, for few samples; exact. ``"factor"``: ``B B^T + diag(d)`` of a
+        `rank`, from two passes over the data; one more makes the variances exact, those of the
+        path being those of the factor. Memory: ``16 n N + 144 n p`` bytes, or about ``40 n r`` and
         buffers; `plan_svd` tells.
     rank : int, optional
         `r`, columns of the factor; ``10 p`` by default, and at least 50. More is nearer to
@@ -262,15 +263,15 @@ def sparse_pca(
         The most nonzeros of each component.
     reduction : {None, "gram", "samples", "factor"}
         The form of ``X X^T``, see `sparse_svd`. By default the one that suits the data and
-        `memory_limit`: ``"gram"`` where n x n fits and is quick (or without `refine`, or with
-        `n_transforms`), ``"samples"`` where these are few, else ``"factor"``. Which, and why, is
-        logged (logger ``streamsvd``, level INFO) and in ``settings``.
+        `memory_limit`: ``"gram"`` where n x n fits and is quick (or without `refine`),
+        ``"samples"`` where these are few, else ``"factor"``. Which, and why, is logged (logger
+        ``streamsvd``, level INFO) and in ``settings``.
     rank : int, optional
         Of the factor, see `sparse_svd`.
     n_transforms, fill_penalty, pivot, tol
-        Of the greedy path, as in `sparse_svd`, which ``"samples"`` and ``"factor"`` do without. The
-        budget ends the path by default, or transforms that gain less than `tol` of the total
-        variance.
+        Of the greedy path, as in `sparse_svd`. The budget ends the path by default, or transforms
+        that gain less than `tol` of the total variance, or 5000 of them on ``"samples"`` and
+        ``"factor"``.
     refine : bool
         See `SVDResult.refine`.
     center : {"features", "samples", None}
@@ -281,7 +282,7 @@ def sparse_pca(
     SVDResult
         `explained_variance` of each component is exact; the components being orthonormal, they add
         up. ``at(...)`` gives the greedy components of any point of the path,
-        `SVDResult.refine_path` refined ones at other budgets.
+        `SVDResult.refine_path` refined ones at other budgets, smaller or larger.
 
     Notes
     -----

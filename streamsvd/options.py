@@ -17,10 +17,13 @@ from streamsvd.errors import OptionError
 DTYPES = ("float32", "float64")
 
 MODELS = ("samples", "factor")
-"""Reductions for any number of features, on which components are refined and not rotated."""
+"""Reductions for any number of features: forms of ``X X^T`` that are no n x n matrix."""
 
 MOST_TRANSFORMS = 1_000_000
 """Where no budget of transforms is given: a run ends long before, or would not end."""
+
+MOST_ON_MODELS = 5_000
+"""The same on `MODELS`, where more would take longer than the refinement and explain less."""
 
 # -------------------------------------------------------------------------------------- rules
 
@@ -247,10 +250,10 @@ class Options:
                 f'reduction="{self.reduction}" reads the source and keeps nothing on disk: do not '
                 "pass workspace= or overwrite_x=True with it"
             )
-        if self.reduction in MODELS and (self.algorithm == "block" or self.n_transforms):
+        if self.reduction in MODELS and self.algorithm == "block":
             raise OptionError(
-                f'reduction="{self.reduction}" makes no transforms: its components come from the '
-                'refinement; leave n_transforms and algorithm out, or pass reduction="gram"'
+                f'reduction="{self.reduction}" rotates pairs, not blocks: leave algorithm="block" '
+                'out, or pass reduction="gram"'
             )
 
     @property
@@ -306,14 +309,14 @@ class Options:
         """`n_transforms`, by default ``round(10 p log2(n))`` as in the author's script.
 
         As many columns make ``round(10 log2(n))`` block steps. With a budget of nonzeros on the
-        Gram matrix the budget ends a run of pairs.
+        ``X X^T`` the budget ends a run of pairs.
         """
-        if self.n_transforms is not None or self.reduction in MODELS:
-            return int(self.n_transforms or 0)
+        if self.n_transforms is not None:
+            return int(self.n_transforms)
         if self.algorithm == "block":
             return round(10 * math.log2(max(n_features, 2)))
-        if self.reduction == "gram" and self.budget(n_features) is not None:
-            return MOST_TRANSFORMS
+        if self.reduction is not None and self.budget(n_features) is not None:
+            return MOST_ON_MODELS if self.reduction in MODELS else MOST_TRANSFORMS
         return round(10 * self.n_components * math.log2(max(n_features, 2)))
 
 

@@ -29,6 +29,10 @@ FIXED_BYTES = 160 * MIB
 """What compiling the kernels and the libraries take; `tests/test_memory.py` holds it."""
 
 
+MOST_ROTATED = 2000
+"""Features among which transforms are made where ``X X^T`` is no matrix in memory."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """What a fit is asked for, once the data are known; options left open are resolved.
@@ -107,6 +111,12 @@ class Problem:
     def factor_rank(self) -> int:
         """Rank of the factor; by default one that loses nothing that a search would notice."""
         return min(self.rank or max(10 * self.n_components, 50), self.n_features, self.n_samples)
+
+    @property
+    def n_rotated(self) -> int:
+        """Features among which the transforms of a reduced problem are made."""
+        n = self.n_features
+        return n if self.reduction == "gram" else min(n, MOST_ROTATED)
 
     @property
     def is_block(self) -> bool:
@@ -288,8 +298,7 @@ def make_gram_plan(problem: Problem, *, memory_limit: int) -> Plan:
     strips = n * strip * 8 + 3 * problem.decoded_bytes(strip) + 2 * 8 * n * batch_samples(n)
     sums = gram_sums(n, n_samples)
     reading = strips + sums * matrix
-    # the matrix, and the copy that the transforms rotate; supports and scores; the components
-    rotating = 2 * matrix + n * n // 8 + 8 * p * n * 7 + 300 * n
+    rotating = matrix + rotation_state(problem, n, 0)
     if n_block_steps:
         rotating += block_state(n, n, p, n_block_steps, 8)
     peak = FIXED_BYTES + max(reading, rotating)
@@ -310,7 +319,9 @@ def make_samples_plan(problem: Problem, *, memory_limit: int) -> Plan:
     reading = 16 * n * strip + 3 * problem.decoded_bytes(strip)
     reading += 16 * n * (min(256, n_samples // 64 + 1) + 12)
     # the data once more, without the features that do not vary
-    peak = FIXED_BYTES + matrix + max(reading, matrix + refinement_state(problem))
+    rotating = rotation_state(problem, min(n, MOST_ROTATED), n_samples)
+    searching = max(rotating, matrix + refinement_state(problem))
+    peak = FIXED_BYTES + matrix + max(reading, searching)
     if peak > memory_limit:
         raise ResourceError(
             f"the {n} x {n_samples} data take {format_bytes(matrix)}, the fit takes about "
@@ -335,8 +346,9 @@ def make_factor_plan(problem: Problem, *, memory_limit: int, n_threads: int = 1)
     # panels and triangles of the basis; the factor, once more without what does not vary
     panel = max(2048, 2 * r)
     basis = 8 * r * r * (2 * -(-n // panel) + 6) + 4 * n_threads * 8 * panel * r
-    finding = 2 * matrix + refinement_state(problem)
-    peak = FIXED_BYTES + max(state + max(reading, basis), finding)
+    rotating = rotation_state(problem, min(n, MOST_ROTATED), r)
+    searching = max(rotating, matrix + refinement_state(problem))
+    peak = FIXED_BYTES + max(state + max(reading, basis), matrix + searching)
     if peak > memory_limit:
         raise ResourceError(
             f"a factor of rank {r} takes {format_bytes(matrix)} and is held {1 + sums} times, the "
@@ -362,6 +374,15 @@ def _product_reading(problem: Problem, memory_limit: int) -> tuple[int, int]:
     if problem.source_chunk > 1:
         reading += 3 * problem.source_itemsize * problem.source_chunk
     return strip, reading
+
+
+def rotation_state(problem: Problem, m: int, width: int) -> int:
+    """Memory of transforms among `m` features: the matrix that is rotated, supports and scores.
+
+    With the components that they make; and `width` columns from which the matrix is made.
+    """
+    n, p = problem.n_features, problem.n_components
+    return 8 * m * (m + width) + m * m // 8 + 8 * p * m * 7 + 300 * n
 
 
 def refinement_state(problem: Problem) -> int:

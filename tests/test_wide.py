@@ -84,9 +84,9 @@ def test_saved_and_loaded(made: SVDResult, tmp_path: Path) -> None:
 
 def test_other_budgets_from_the_same_pass(made: SVDResult) -> None:
     data = X if made.settings["reduction"] == "factor" else None
-    fills = [0.05, 0.1, 0.2]
-    path = made.refine_path(data, max_fill=[0.2, 0.05, 0.1])
-    found = dict(zip([0.2, 0.05, 0.1], path, strict=True))
+    fills = [0.01, 0.05, 0.1, 0.2]
+    path = made.refine_path(data, max_fill=[0.2, 0.01, 0.05, 0.1])
+    found = dict(zip([0.2, 0.01, 0.05, 0.1], path, strict=True))
     shares = [found[fill].explained_variance_ratio.sum() for fill in fills]
     assert shares == sorted(shares)
     for fill in fills:
@@ -94,8 +94,57 @@ def test_other_budgets_from_the_same_pass(made: SVDResult) -> None:
         np.testing.assert_allclose(
             found[fill].explained_variance * (SAMPLES - 1), energies_of(found[fill]), rtol=1e-9
         )
-    with pytest.raises(OptionError, match="less than the 60 nonzeros"):
-        made.refine_path(data, max_fill=[0.2, 0.01])
+    assert found[0.01].fill < made.fill
+    earlier = made.at(fill=0.01)
+    assert energies_of(found[0.01]).sum() >= energies_of(earlier).sum() * (1 - 1e-12)
+
+
+def test_the_greedy_path_of_each_form(made: SVDResult) -> None:
+    """That of the Gram matrix, as all features are rotated here; the factor's is near it."""
+    exact = sparse_pca(X, P, max_nonzeros=BUDGET, reduction="gram")
+    path, expected = made.path(), exact.path()
+    assert len(made.log) > P
+    assert path["n_nonzeros"][-1] <= BUDGET
+    if made.settings["reduction"] == "factor":
+        assert path["explained_variance"][-1] >= 0.9 * expected["explained_variance"][-1]
+    else:
+        np.testing.assert_array_equal(made.pairs, exact.pairs)
+        np.testing.assert_array_equal(path["n_nonzeros"], expected["n_nonzeros"])
+        np.testing.assert_allclose(
+            path["explained_variance"], expected["explained_variance"], rtol=1e-10
+        )
+    point = made.at(fill=0.03)
+    rows = point.components.toarray()
+    np.testing.assert_allclose(rows @ rows.T, np.eye(P), atol=1e-12)
+    assert point.fill <= 0.03
+
+
+@pytest.mark.parametrize("form", ["samples", "factor"])
+def test_the_greedy_path_of_the_features_that_count(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many features those are rotated that the leading components explain."""
+    monkeypatch.setattr("streamsvd.plan.MOST_ROTATED", 70)
+    made = sparse_pca(X, P, max_nonzeros=BUDGET, reduction=form, n_transforms=200)
+    explained = made.log.order[:70]
+    assert set(range(60)) <= set(explained.tolist())
+    assert made.pairs.max() < 70
+    chosen = np.sort(explained)
+    alone = sparse_pca(X[chosen], P, max_nonzeros=BUDGET, reduction="gram", n_transforms=200)
+    if form == "samples":
+        whole = made.at(len(made.log)).components.toarray()
+        np.testing.assert_allclose(
+            whole[:, chosen], alone.at(len(alone.log)).components.toarray(), atol=1e-10
+        )
+        assert not np.delete(whole, chosen, axis=1).any()
+    path_end = made.at(len(made.log))
+    assert energies_of(path_end).sum() >= 0.8 * energies_of(made).sum()
+
+
+def test_a_path_has_so_many_transforms_as_asked_for() -> None:
+    made = sparse_pca(X, P, max_nonzeros=BUDGET, reduction="factor", n_transforms=7)
+    assert len(made.log) == 7
+    assert made.n_nonzeros > P + 7
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -234,8 +283,7 @@ def test_memory_is_what_is_planned(form: str, tmp_path: Path) -> None:
 REFUSED = [
     ({"reduction": "factor"}, "pass refine=True and max_fill or max_nonzeros"),
     ({"reduction": "samples", "refine": True}, "pass refine=True and max_fill"),
-    ({"reduction": "factor", "n_transforms": 5, "refine": True}, "makes no transforms"),
-    ({"reduction": "factor", "algorithm": "block", "refine": True}, "makes no transforms"),
+    ({"reduction": "factor", "algorithm": "block", "refine": True}, "rotates pairs, not blocks"),
     ({"reduction": "samples", "rank": 5, "refine": True}, 'pass reduction="factor" too'),
     ({"reduction": "factor", "rank": 0, "refine": True}, "rank must be an integer of at least 1"),
     ({"reduction": "factor", "selection": "nuclear", "refine": True}, "scores zero everywhere"),

@@ -53,7 +53,7 @@ class Pairs:
     def take_up(self, leading: Leading, executor: Executor) -> None:
         """Build the coordinator and its scores."""
         problem, supports = self._problem, None
-        p, n = problem.n_components, problem.n_features
+        p, n = problem.n_components, leading.n_features
         if problem.counts_fill:
             most = p * n if problem.budget is None else problem.budget
             cap = self._options.max_nonzeros_per_component

@@ -50,12 +50,12 @@ def resolve(source: Source, options: Options) -> Problem:
 def choose_form(source: Source, options: Options) -> Options:
     """The same options, with the form of ``X X^T`` that suits the source where none is given.
 
-    The Gram matrix where the greedy path is asked for, or the samples are no longer there.
+    The Gram matrix where nothing is refined, or the samples are no longer there.
     """
     if options.reduction is not None:
         return options
     on_gram = replace(options, reduction="gram")
-    if not options.refine or options.n_transforms is not None or not source.is_readable:
+    if not options.refine or not source.is_readable:
         return on_gram
     problem = resolve(source, on_gram)  # what counts are the sizes, which any form tells
     form, why = choose_reduction(problem, options.memory_bytes or free_memory() // 2)

@@ -1,7 +1,7 @@
 """Engine: ``X X^T``, from one pass over the source, or two to a factor of it.
 
-The loop rotates the Gram matrix itself. Of its other forms, which are for any number of features,
-no transforms are made: the p features of largest variance are what the refinement starts from.
+The loop rotates the Gram matrix; of its other forms, which are for any number of features, the Gram
+matrix of those features that the leading components explain most.
 """
 
 from typing import Any
@@ -20,12 +20,12 @@ from streamsvd.passes.ingest import Ingested
 from streamsvd.passes.moments import pivot_order
 from streamsvd.plan import Plan, Problem
 from streamsvd.progress import Progress
-from streamsvd.refinement import Covariance, Gram
-from streamsvd.system import n_cpus
+from streamsvd.refinement import Covariance
+from streamsvd.system import n_cpus, one_blas_thread
 
 
 class Reduced:
-    """``X X^T`` in memory; of the Gram matrix a copy, in the order of the pivot, is rotated."""
+    """``X X^T`` in memory, and a copy, in the order of the pivot, that is rotated."""
 
     covariance: Covariance | None = None
     leading: WorkingMatrix
@@ -41,7 +41,6 @@ class Reduced:
     ) -> None:
         self._source, self._problem, self._options = source, problem, options
         self._plan, self._client, self._progress = plan, client, progress
-        self._initial: Array
 
     def prepare(self, log: Log) -> Ingested:
         """Sum up ``X X^T``, here or by tasks of a cluster."""
@@ -58,14 +57,15 @@ class Reduced:
             n_threads=options.n_threads or n_cpus(),
             progress=self._progress,
         )
-        self.covariance, p = made.covariance, problem.n_components
-        gram = made.covariance.matrix if isinstance(made.covariance, Gram) else None
-        if options.pivot or gram is None:
-            log.order = pivot_order(made.diagonal, p)
-        if gram is not None:
-            self.leading = WorkingMatrix([gram[np.ix_(log.order, log.order)]], len(gram))
-        self._initial = made.diagonal[log.order[:p]]
-        return Ingested(made.preprocessing, made.diagonal, self._initial)
+        self.covariance, p, m = made.covariance, problem.n_components, problem.n_rotated
+        with one_blas_thread:
+            if m < problem.n_features:
+                log.order = _best_first(made.covariance, p, m)
+            if options.pivot:
+                log.order[:m] = log.order[pivot_order(made.diagonal[log.order[:m]], p)]
+            rotated = made.covariance.restricted(log.order[:m]).dense()
+        self.leading = WorkingMatrix([rotated], m)
+        return Ingested(made.preprocessing, made.diagonal, made.diagonal[log.order[:p]])
 
     def begin(self) -> Executor:
         """The columns, on threads where there are several chunks."""
@@ -80,11 +80,16 @@ class Reduced:
         """Nothing is kept on the disk."""
 
     def energies(self) -> Array:
-        """The diagonal of ``U^T X X^T U`` itself; that of the start, where nothing is rotated."""
-        if isinstance(self.covariance, Gram):
-            return self.leading.diagonal()[: self._problem.n_components]
-        return self._initial
+        """The diagonal of ``U^T X X^T U`` itself."""
+        return self.leading.diagonal()[: self._problem.n_components]
 
     def release(self) -> None:
         """Free the matrix that was rotated."""
         vars(self).pop("leading", None)
+
+
+def _best_first(cov: Covariance, p: int, m: int) -> Array:
+    """All features, in front the `m` of which p components explain most; both parts ascend."""
+    energies, vectors = cov.leading(p)
+    best = np.sort(np.argsort(-(vectors**2 @ energies), kind="stable")[:m])
+    return np.concatenate([best, np.setdiff1d(np.arange(cov.n), best)])

@@ -48,6 +48,9 @@ class Covariance(Protocol):
     def restricted(self, features: NDArray[np.intp]) -> "Covariance":
         """The covariance of these features alone."""
 
+    def dense(self) -> Array:
+        """(n, n) the matrix itself, for few features."""
+
     def compressed(self, rank: int) -> "Covariance":
         """What may stand for it in a search: a factor of this rank, where that is cheaper."""
 
@@ -90,6 +93,10 @@ class Gram:
             return lambda values: pattern.pick(part @ pattern.compact(values))
         order, start = pattern.by_column, pattern.column_start
         return lambda values: gram_entries(self.matrix, pattern.row, order, start, values)
+
+    def dense(self) -> Array:
+        """The matrix itself."""
+        return self.matrix
 
     def leading(self, p: int) -> tuple[Array, Array]:
         """By LAPACK; ``4 n^3 / 3``."""
@@ -162,6 +169,13 @@ class Factor:
             return product
         return lambda values: product(values) + rest * values
 
+    def dense(self) -> Array:
+        """(n, n) the matrix itself, for few features."""
+        matrix = self.factor @ self.factor.T
+        if self.rest is not None:
+            matrix[np.diag_indices(self.n)] += self.rest
+        return matrix
+
     def leading(self, p: int) -> tuple[Array, Array]:
         """From the (r, r) Gram matrix, or by Lanczos where there is a rest."""
         values, right = _leading(self._inner, min(p, self.factor.shape[1]))
@@ -173,7 +187,7 @@ class Factor:
     def _lanczos(self, rest: Array, start: Array) -> tuple[Array, Array]:
         n, p = start.shape
         if n <= max(3 * p, 64):
-            return _leading(self.factor @ self.factor.T + np.diag(rest), p)
+            return _leading(self.dense(), p)
         operator = LinearOperator(
             (n, n), matvec=lambda x: self.factor @ (self.factor.T @ x) + rest * x.ravel()
         )

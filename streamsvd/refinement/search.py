@@ -73,8 +73,8 @@ def refine(
     cap : int, optional
         The most nonzeros of one component.
     starts : sequence of (p, n) csr_array
-        Orthonormal rows within the budget, further starts.  The answer explains at least as much
-        as any of them.
+        Orthonormal rows, further starts: the best of those within the budget is one, and the
+        answer explains at least as much.
 
     Returns
     -------
@@ -116,11 +116,12 @@ def refine_path(
     found: dict[int, Refined] = {}
     larger: Point | None = None
     begun = [_given(cov, rows[:, features]) for rows in starts]
+    begun.sort(key=lambda point: -point.explained)
     for budget in sorted(set(budgets), reverse=True):
         budget, most = min(budget, p * cov.n), min(cap or n, cov.n)
         goal = Goal(search, basis.diagonal, budget, most)
         given = [point for point in begun if _is_within(goal, point)]
-        larger = _best(goal, cov, basis, given, larger)
+        larger = _best(goal, cov, basis, given[:1], larger)
         found[budget] = _as_refined(cov, larger, features, n, exponent)
     return [found[min(budget, p * cov.n)] for budget in budgets]
 

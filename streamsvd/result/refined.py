@@ -37,9 +37,9 @@ class Refinable(Measured):
         """Raise the explained variance of the components within a budget of nonzeros.
 
         All components move at once; they stay orthonormal to rounding and exactly sparse, and
-        explain at least as much as before. They are no longer a product of the transforms of the
-        log: `refined` says so, and `path_components` keeps those. The method is described in
-        `streamsvd.refinement`.
+        explain at least as much as before, or as the last point of the path within a budget that
+        is smaller. They are no longer a product of the transforms of the log: `refined` says so,
+        and `path_components` keeps those. The method is described in `streamsvd.refinement`.
 
         Parameters
         ----------
@@ -89,7 +89,7 @@ class Refinable(Measured):
         X, max_nonzeros_per_component, client, progress, **reading
             As in `refine`.
         max_fill : sequence of float
-            Shares of ``p n``, in any order; of each at least the nonzeros that there are now.
+            Shares of ``p n``, in any order.
 
         Returns
         -------
@@ -102,7 +102,7 @@ class Refinable(Measured):
         return self._refined(budgets, cap, X, client, progress, reading)
 
     def _budget(self, **limits: Any) -> int:
-        """The nonzeros that refined components may have; refuses less than there are."""
+        """The nonzeros that refined components may have."""
         options = Options(n_components=self.n_components, **limits)
         cap, most = options.max_nonzeros_per_component, int(np.diff(self._rows.indptr).max())
         if cap is not None and cap < most:
@@ -110,13 +110,7 @@ class Refinable(Measured):
                 f"max_nonzeros_per_component={cap} is less than the {most} nonzeros of a component "
                 "to start from; start from an earlier point, see at(fill=...)"
             )
-        budget = options.budget(self.n_features) or self.n_nonzeros
-        if budget < self.n_nonzeros:
-            raise OptionError(
-                f"a budget of {budget} is less than the {self.n_nonzeros} nonzeros of the "
-                "components to start from; start from an earlier point, see at(fill=...)"
-            )
-        return budget
+        return options.budget(self.n_features) or self.n_nonzeros
 
     def _refined(
         self,

@@ -31,8 +31,9 @@ def refined_at(
 ) -> list[Refined]:
     """The components of `made`, refined within each of the budgets.
 
-    `source` is the data of the fit. It is needed where the covariance of the fit is not there, or
-    is a factor: then one more pass for each budget makes the variances exact.
+    They start from `made`, or from the last point of its path that is within the budget. `source`
+    is the data of the fit. It is needed where the covariance of the fit is not there, or is a
+    factor: then one more pass for each budget makes the variances exact.
     """
     cov = made.covariance
     if source is None and (cov is None or (isinstance(cov, Factor) and cov.rest is not None)):
@@ -40,8 +41,10 @@ def refined_at(
     if cov is None and source is not None:
         cov = refitted(made, source, client, progress)
     assert cov is not None  # noqa: S101  (one of the two is there)
-    p = made.n_components
-    found = refine_path(cov, p, budgets, cap, [made.components])
+    nonzeros, smaller = made.path()["n_nonzeros"], [b for b in budgets if b < made.n_nonzeros]
+    ends = {int(np.flatnonzero(nonzeros <= budget)[-1]) for budget in smaller}
+    starts = [made.components, *(made.at(k).components for k in sorted(ends))]
+    found = refine_path(cov, made.n_components, budgets, cap, starts)
     if source is not None and isinstance(cov, Factor) and cov.rest is not None:
         found = [_exactly(made, one, source, client, progress) for one in found]
     return found

@@ -217,7 +217,8 @@ class Components:
 
         The components are orthonormal, so these add up. They are variances proper when features
         were centred, mean squares otherwise. Known at the end of a fit; elsewhere on the path
-        `accuracy` measures the sum in one pass.
+        `accuracy` measures the sum in one pass. Along the path of ``reduction="factor"`` they are
+        those of the factor, near the truth.
         """
         return self._energies[self._order] / max(self.n_samples - 1, 1)
 

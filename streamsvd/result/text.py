@@ -7,7 +7,6 @@ from itertools import accumulate
 import numpy as np
 from dask.utils import format_bytes
 
-from streamsvd.options import MODELS
 from streamsvd.result.solution import Solution
 
 STOPPED = {
@@ -55,9 +54,8 @@ def facts(made: Solution) -> dict[str, str]:
 
 def _transforms(made: Solution) -> str:
     form = made.settings["reduction"]
-    if form in MODELS:
-        return f"none, components come from the refinement alone (reduction={form!r})"
-    return f"{made.n_transforms}; the fit stopped: {STOPPED[made.stopped]}"
+    where = "" if form is None else f" on X X^T (reduction={form!r})"
+    return f"{made.n_transforms}{where}; the fit stopped: {STOPPED[made.stopped]}"
 
 
 def component_rows(made: Solution) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
