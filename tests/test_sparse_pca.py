@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 import streamsvd
 from streamsvd import OptionError, SourceError, SVDResult, sparse_pca, sparse_svd
-from streamsvd.fitting import reduced
+from streamsvd.cluster import forms
 
 N, SAMPLES, P = 30, 400, 4
 
@@ -488,7 +488,7 @@ def test_explains_as_much_as_was_measured(
     name: str, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = load(shared, name)
-    original, kept = reduced.gram_matrix, []
+    original, kept = forms.gram_matrix, []
 
     def once(*args: Any, **options: Any) -> Any:
         """Of all runs, the one pass."""
@@ -496,7 +496,7 @@ def test_explains_as_much_as_was_measured(
             kept.append(original(*args, **options))
         return kept[0]
 
-    monkeypatch.setattr(reduced, "gram_matrix", once)
+    monkeypatch.setattr(forms, "gram_matrix", once)
     best = None
     for fill in FILLS:
         options: dict[str, Any] = {"center": "samples", "normalize": "samples", "sample_axis": 0}

@@ -17,8 +17,9 @@ from test_sparse_pca import changed
 from streamsvd import OptionError, SVDResult, sparse_svd
 from streamsvd.algorithm.log import TransformLog
 from streamsvd.algorithm.supports import Supports
-from streamsvd.fitting import reduced
+from streamsvd.cluster import forms
 from streamsvd.kernels import supports
+from streamsvd.passes.moments import pivot_order
 from streamsvd.passes.preprocessing import Preprocessing
 
 # ------------------------------------------------------------------------- against Python sets
@@ -346,7 +347,7 @@ def test_exact_exchanges_give_nonzeros_back(
         preprocessing = Preprocessing(None, None, np.zeros(12), np.ones(12))
         return A.copy(), preprocessing
 
-    monkeypatch.setattr(reduced, "gram_matrix", given_matrix)
+    monkeypatch.setattr(forms, "gram_matrix", given_matrix)
     for budget, p in itertools.product([5, 8, 30], [2, 4]):
         options: dict[str, Any] = {"fill_penalty": alpha, "max_nonzeros": budget}
         result = sparse_svd(np.eye(12), p, reduction="gram", n_transforms=12, **options)
@@ -366,7 +367,7 @@ def test_exact_exchanges_give_nonzeros_back(
 def test_order_of_the_pivot(p: int, seed: int) -> None:
     """A permutation; the rows of largest energy first, descending, ties to the lowest feature."""
     energies = np.random.default_rng(seed).integers(0, 6, 8).astype(float)
-    order = reduced.pivot_order(energies, p)
+    order = pivot_order(energies, p)
     assert sorted(order.tolist()) == list(range(8))
     best = sorted(range(8), key=lambda feature: (-energies[feature], feature))
     assert order[:p].tolist() == best[:p]
