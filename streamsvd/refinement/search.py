@@ -150,11 +150,15 @@ def _best(
     tried = [_cycle(goal, point, FIRST_CYCLE) for point in tried if point.explained >= least]
     tried.sort(key=lambda point: -point.explained)
     growth = GROWTH[2:] if _is_large(goal, basis.p) else GROWTH
-    ends = [_rounds(goal, point, growth) for point in tried[: _effort(goal)]]
+    is_model = goal.cov is not cov
+    ends = [_rounds(goal, point, growth) for point in tried[: max(_effort(goal), 1 + is_model)]]
+    if is_model:  # from the model to the truth, where another may be the best
+        goal = goal._replace(cov=cov)
+        ends = [polish(cov, end.pattern, end.values, STEPS, STEP_TOL) for end in ends]
+        ends = [_cycles(goal, end, GROWTH[2:]) for end in ends]
     end = max(ends, key=lambda point: point.explained)
-    if goal.cov is not cov:  # from the model to the truth
-        end = polish(cov, end.pattern, end.values, STEPS, STEP_TOL)
-        end = _rounds(goal._replace(cov=cov), end, GROWTH[2:])
+    if is_model:
+        end = _rounds(goal, end, GROWTH[1:])
     end = polish(cov, end.pattern, end.values, LAST_STEPS, LAST_TOL)
     return max([end, *given, _largest(cov, basis)], key=lambda point: point.explained)
 
@@ -187,13 +191,13 @@ def _starts(
     if larger is not None:
         yield shrink(goal, larger)
     effort = _effort(goal)
-    rotations = [basis.rotated] if effort == 1 else [basis.rotated, basis.rotated_loadings]
+    rotations = [basis.rotated, basis.rotated_loadings]
     for rotated, stds in rotations:
         yield enter(cov, *disjoint(cov, rotated, stds, budget, goal.cap))
     if p * (p + 1) // 2 > DIRECT:  # supports that meet anywhere have too many constraints
         yield max(_group_starts(goal, basis), default=None, key=lambda point: point.explained)
     else:
-        for rotated, _ in rotations:
+        for rotated, _ in rotations[:effort]:
             for budgets in CUTS[:effort]:
                 yield cut(goal, rotated, budgets)
 
@@ -207,12 +211,17 @@ def _group_starts(goal: Goal, basis: Basis) -> Iterator[Point]:
 
 
 def _rounds(goal: Goal, point: Point, growth: Sequence[float]) -> Point:
-    for _ in range(min(max(5 * LARGE // goal.budget, 1), ROUNDS)):
+    for _ in range(min(max(2 * LARGE // goal.budget, 1), ROUNDS)):
         before = point.explained
-        for share in growth:
-            point = _cycle(goal, point, share)
+        point = _cycles(goal, point, growth)
         if point.explained - before <= TOL * before:
             break
+    return point
+
+
+def _cycles(goal: Goal, point: Point, growth: Sequence[float]) -> Point:
+    for share in growth:
+        point = _cycle(goal, point, share)
     return point
 
 
