@@ -302,9 +302,7 @@ def sparse_pca(
     """
     arguments = locals()
     source = open_data(X, Ask(sample_axis, sample_dim, layer, missing_chunks, storage_options))
-    if max_fill is None and max_nonzeros is None and max_nonzeros_per_component is None:
-        arguments["max_fill"] = max(0.05, min(1.0, 5 / source.n_features))
-    options = choose_form(source, Options.of(arguments | {"selection": "gain"}))
+    options = choose_form(source, Options.of_pca(arguments, source.n_features))
     return fit(source, options, progress, client)
 
 

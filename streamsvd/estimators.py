@@ -17,13 +17,12 @@ from streamsvd.data.kinds import is_a, is_known, open_data
 from streamsvd.data.labels import Axis, named
 from streamsvd.data.source import Source
 from streamsvd.errors import OptionError
-from streamsvd.options import Ask
-from streamsvd.passes.gram import GramSum, SummedSamples
-from streamsvd.passes.strips import sum_strips
+from streamsvd.fitting.batches import begin_sum, with_batch
+from streamsvd.options import Ask, Options
+from streamsvd.passes.sample_sum import SampleSum
+from streamsvd.passes.summed import SummedSamples
 from streamsvd.progress import Progress
 from streamsvd.result import SVDResult
-from streamsvd.sizes import strip_width
-from streamsvd.system import n_cpus
 
 TABLES = (("pandas", "DataFrame"), ("polars", "DataFrame"))
 
@@ -311,15 +310,17 @@ class SparseSVD(_SparseComponents):
 class StreamingSparsePCA(_SparseComponents):
     """Sparse principal components by `streamsvd.sparse_pca`, as a scikit-learn estimator.
 
-    One pass over the data, `fit`, or any number of batches, `partial_fit`: the components have the
-    same bits.
+    Of data as a whole, `fit`, or of batches that are not kept, `partial_fit`; with the same bits
+    where both sum up the Gram matrix.
 
     Parameters
     ----------
     n_components : int
         From 1 to ``min(n_samples, n_features)``.
-    max_fill, max_nonzeros, max_nonzeros_per_component, n_transforms, reduction, rank
-        See `streamsvd.sparse_pca`; after `partial_fit` the reduction is ``"gram"``.
+    max_fill, max_nonzeros, max_nonzeros_per_component, n_transforms
+        See `streamsvd.sparse_pca`.
+    reduction, rank
+        See `streamsvd.sparse_pca`, and `partial_fit` for what they mean there.
     fill_penalty, pivot, refine, center, normalize, tol
         See `streamsvd.sparse_pca`.
     sample_axis, sample_dim, layer, missing_chunks, storage_options, sparse_components, progress
@@ -343,7 +344,7 @@ class StreamingSparsePCA(_SparseComponents):
     (3, 20)
     """
 
-    _sum: GramSum | None = None
+    _sum: SampleSum | None = None
     _features: Axis | None = None
 
     def __init__(
@@ -387,10 +388,23 @@ class StreamingSparsePCA(_SparseComponents):
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Add a batch of samples to those of earlier calls.
 
-        Exact: the same bits as one `fit` of all batches together, however they are cut. A call
-        costs ``n_features^2`` operations a sample; the components are found when the first fitted
-        attribute is read, from all batches until then. After `fit`, which keeps no sums, the first
-        batch starts anew. A batch that cannot be read to its end changes nothing.
+        The same bits however samples are cut into batches. The components are found when the first
+        fitted attribute is read, from all batches until then; more may follow. After `fit`, which
+        keeps no sums, the first batch starts anew. A batch that cannot be read to its end changes
+        nothing.
+
+        What batches are added up to is said by `reduction` when the first one comes:
+
+        - ``"gram"``: the Gram matrix. Exact: the same bits as one `fit` of all batches together.
+        - ``"factor"``: the product with a random matrix of `rank` columns (``20 n_components`` by
+          default, and at least 200), from which a factor is made. As the samples are not there for
+          another pass, `explained_variance_`, its ratio and `singular_values_` are those of the
+          factor, not of the data: a little lower, or higher where these are noise;
+          ``result_.is_exact`` is False. The total variance, `mean_` and `scale_` are exact.
+          ``result_.refine(X)`` makes all exact, `score` measures. Sparse batches stay sparse, if
+          the first one is.
+        - None: the Gram matrix where there are at most 5000 features and it fits `memory_limit`, or
+          with ``refine=False``; else a factor.
 
         Parameters
         ----------
@@ -402,21 +416,20 @@ class StreamingSparsePCA(_SparseComponents):
         Returns
         -------
         self
+
+        Notes
+        -----
+        A sample costs ``n_features^2`` operations, or ``4 n_features rank`` for a factor. Memory:
+        ``8 n_features^2`` bytes, or ``16 n_features rank``, more for very many samples, and twice
+        that while components are found or a batch of several strips is added.
         """
         source = self._open(X, reset=self._sum is None)
         total = self._sum
         if total is None:
-            n_threads = self.n_threads or n_cpus()
-            total = GramSum(source.n_features, self.center, self.normalize, n_threads)
+            options = Options.of_pca(self.get_params(deep=False), source.n_features)
+            total = begin_sum(source.n_features, options)
             self._features = source.features
-        pieces = sum_strips(source)
-        # a batch that cannot be read to its end must change nothing
-        if strip_width(source.n_features, source.n_samples, source.chunk) < source.n_samples:
-            total = copy.deepcopy(total)
-        else:
-            pieces = list(pieces)
-        total.extend(pieces)
-        self._sum, self._result = total, None
+        self._sum, self._result = with_batch(total, source), None
         return self
 
     @property

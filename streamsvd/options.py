@@ -150,6 +150,15 @@ class Options:
             **{one.name: arguments[one.name] for one in fields(cls) if one.name in arguments}
         )
 
+    @classmethod
+    def of_pca(cls, arguments: Mapping[str, Any], n_features: int) -> "Options":
+        """Of the arguments of `streamsvd.sparse_pca`, with its budget where none is given."""
+        limits = ("max_fill", "max_nonzeros", "max_nonzeros_per_component")
+        added: dict[str, Any] = {"selection": "gain"}
+        if all(arguments[name] is None for name in limits):
+            added["max_fill"] = max(0.05, min(1.0, 5 / n_features))
+        return cls.of({**arguments, **added})
+
     def __post_init__(self) -> None:
         for one in fields(self):
             value = getattr(self, one.name)

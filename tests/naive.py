@@ -281,8 +281,13 @@ def factor(
     """
     A, _, scale = covariance(X, center, normalize)
     Q, _ = np.linalg.qr(A @ (test * scale[:, None]))
-    C = A @ Q
-    low_rank = C @ np.linalg.pinv(Q.T @ C, hermitian=True) @ C.T
+    return nystroem(A, Q)
+
+
+def nystroem(A: Array, T: Array) -> tuple[Array, Array]:
+    """``B`` and ``d`` of ``A ~ B B^T + diag(d)`` from ``A @ T`` alone."""
+    C = A @ T
+    low_rank = C @ np.linalg.pinv(T.T @ C, hermitian=True) @ C.T
     values, vectors = np.linalg.eigh((low_rank + low_rank.T) / 2)
     B = vectors * np.sqrt(np.maximum(values, 0))
     return B, np.maximum(np.diag(A) - np.sum(B**2, axis=1), 0)

@@ -113,6 +113,7 @@ class Source:
             "source_itemsize": self.dtype.itemsize,
             "source_chunk_bytes": self.chunk_bytes,
             "decoded": self.decoded_bytes,
+            "in_batches": not self.is_readable,
         }
 
     def read_sparse(self, start: int, stop: int) -> sparse.csr_array:

@@ -14,6 +14,7 @@ from streamsvd.data.source import Source
 from streamsvd.errors import OptionError, ResourceError
 from streamsvd.options import MODELS, Options, working_dtype
 from streamsvd.passes.strips import stays_sparse
+from streamsvd.passes.summed import SummedSamples
 from streamsvd.plan import PLANS, Plan, Problem, choose_reduction, make_plan
 from streamsvd.system import free_memory
 
@@ -23,6 +24,11 @@ logger = logging.getLogger("streamsvd")
 def resolve(source: Source, options: Options) -> Problem:
     """The problem that `options` pose of `source`; refuses one that its shape rules out."""
     options.check_shape(source.n_features, source.n_samples)
+    return posed(source, options)
+
+
+def posed(source: Source, options: Options) -> Problem:
+    """The same before the number of samples is known."""
     is_reduced = options.reduction is not None
     if options.reduction in MODELS and (
         not options.refine or options.budget(source.n_features) is None
@@ -50,12 +56,14 @@ def resolve(source: Source, options: Options) -> Problem:
 def choose_form(source: Source, options: Options) -> Options:
     """The same options, with the form of ``X X^T`` that suits the source where none is given.
 
-    The Gram matrix where nothing is refined, or the samples are no longer there.
+    The Gram matrix where nothing is refined; of batches what they were summed up to.
     """
+    if isinstance(source, SummedSamples):
+        return source.agreed(options)
     if options.reduction is not None:
         return options
     on_gram = replace(options, reduction="gram")
-    if not options.refine or not source.is_readable:
+    if not options.refine:
         return on_gram
     problem = resolve(source, on_gram)  # what counts are the sizes, which any form tells
     form, why = choose_reduction(problem, options.memory_bytes or free_memory() // 2)

@@ -56,7 +56,7 @@ def fit(x: Any, options: Options, progress: Progress, client: Any = None) -> SVD
             result = shortened(result, source, progress)
         if options.refine:
             result = result.refine(
-                source if problem.reduction in (None, "factor") else None,
+                source if problem.reduction in (None, "factor") and source.is_readable else None,
                 max_nonzeros=problem.budget,
                 max_nonzeros_per_component=options.max_nonzeros_per_component,
                 client=client,
@@ -212,6 +212,7 @@ class _Run:
             | {
                 "random_state": problem.seed if problem.selection == "random" else None,
                 "n_transforms": problem.n_transforms,
+                "batches": problem.in_batches,
                 "streamsvd": __version__,
             },
             covariance=self._engine.covariance,

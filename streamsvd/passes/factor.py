@@ -10,23 +10,30 @@ it, so the diagonal is exact.
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from scipy import linalg
+from scipy import linalg, sparse
 
 from streamsvd.arrays import Array
 from streamsvd.data.source import Source
 from streamsvd.kernels.moments import add_row_moments
 from streamsvd.matrix.working import WorkingMatrix
-from streamsvd.passes.centring import Product
+from streamsvd.passes.centring import Product, Sums
 from streamsvd.passes.ingest import ingest
 from streamsvd.passes.preprocessing import Preprocessing
-from streamsvd.passes.products import add_in_order, product_of
+from streamsvd.passes.products import ProductSum, add_in_order, product_of
+from streamsvd.passes.strips import stays_sparse
+from streamsvd.passes.summed import SummedSamples
 from streamsvd.sizes import product_batch, row_panels
 from streamsvd.system import one_blas_thread
 
 SEED = 0
 """Of the test matrix: the factor of the same data is the same."""
+
+
+LEAST_SPREAD = 1e-4
+"""Of a feature in the first samples, as a part of the median of all."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +71,9 @@ def factor_of(
     """A factor of ``X X^T`` of the centred and scaled source, in two passes.
 
     Exact, to rounding, where the rank is at least that of the data; else for the leading
-    eigenvalues nearly so, as one power iteration is within. The same bits for any chunking and any
-    number of threads. `on_samples` is told of each sample twice.
+    eigenvalues nearly so, as one power iteration is within. Of batches that were summed up: from
+    that one pass, see `FactorSum`. The same bits for any chunking and any number of threads.
+    `on_samples` is told of each sample twice.
 
     Notes
     -----
@@ -73,6 +81,8 @@ def factor_of(
     sparse), and ``6 n r^2``. Memory: ``16 n r`` bytes (and more for many samples, see
     `sizes.product_sums`), a batch and two strips of samples.
     """
+    if isinstance(source, SummedSamples):
+        return nystroem(source.result())
 
     def multiply(test: Array, shift: Array | None) -> Product:
         asked = (center, normalize, shift)
@@ -109,26 +119,33 @@ def draw_test(source: Source, center: str | None, normalize: str | None, rank: i
     Where features will be scaled, its rows are divided by their spread in the first samples:
     otherwise those with large values would drown the others (see `ProductSum`).
     """
-    n = source.n_features
-    test = np.random.default_rng(SEED).standard_normal((n, min(rank, n, source.n_samples)))
+    test = _normal(source.n_features, min(rank, source.n_samples))
     if normalize == "features":
-        test /= _spread(source)[:, None]
+        stop = min(source.n_samples, product_batch(source.n_features))
+        if source.reads_sparse:
+            first = source.read_sparse(0, stop).toarray().T
+        else:
+            first = source.read(0, stop, np.dtype(np.float64))
+        test /= _spread(first)[:, None]
     return test
 
 
-def _spread(source: Source) -> Array:
-    """Standard deviations in the first batch of samples; the median where it has none, or 1."""
-    stop = min(source.n_samples, product_batch(source.n_features))
-    if source.reads_sparse:
-        first = source.read_sparse(0, stop).toarray().T
-    else:
-        first = source.read(0, stop, np.dtype(np.float64))
+def _normal(n: int, rank: int) -> Array:
+    return np.random.default_rng(SEED).standard_normal((n, min(rank, n)))
+
+
+def _spread(first: Array) -> Array:
+    """Standard deviations in the first samples (n, c); the median where there is none, or 1.
+
+    Not below a small part of the median: what is nearly constant in these samples may not stay so,
+    and would drown the others.
+    """
     with np.errstate(all="ignore"):  # values that are not finite are named by the pass
         parts = row_panels(len(first), 2048)
         spread = np.concatenate([np.std(first[part], axis=1) for part in parts])
     varies = np.isfinite(spread) & (spread > 0)
-    typical = float(np.median(spread[varies])) if varies.any() else 1.0
-    return np.where(varies, spread, typical)
+    typical = float(np.quantile(spread[varies], 0.5, method="lower")) if varies.any() else 1.0
+    return np.where(varies, np.maximum(spread, LEAST_SPREAD * typical), typical)
 
 
 @one_blas_thread
@@ -162,7 +179,8 @@ def nystroem(product: Product) -> Factored:
     """The factor that ``A T`` and `T` determine; the values of the product are used up.
 
     With `T` orthonormal and near the leading eigenvectors, as in `factor_of`, this is the factor of
-    two passes; with a random `T` it is that of one, which costs 1 to 2.5 points of variance later.
+    two passes; with a random `T` it is that of one. Components found on that explain as much, but
+    it tells of 0.5 to 2.5 points less of 100 at the same rank: see `plan.Problem.asked_rank`.
     Directions whose energy is within the rounding of the largest are left out.
     """
     values, test, diagonal = product.values, product.test, product.diagonal
@@ -187,6 +205,69 @@ def nystroem(product: Product) -> Factored:
         diagonal,
         product.preprocessing,
     )
+
+
+class FactorSum(ProductSum):
+    """The product of samples that come in batches with a random matrix: a factor from one pass.
+
+    `nystroem` of its `result`. The matrix is that of `draw_test`, but for the samples that it may
+    have fewer columns for: how many will come is not known.
+
+    Parameters
+    ----------
+    n_features, rank : int
+    center, normalize, n_threads
+        As of `SampleSum`.
+    """
+
+    WHAT = "factor"
+
+    def __init__(
+        self, n_features: int, rank: int, center: str | None, normalize: str | None, n_threads: int
+    ) -> None:
+        super().__init__(_normal(n_features, rank), center, normalize, n_threads)
+        self._asked_rank = rank
+        self._awaits_spread = normalize == "features"
+        self._held: list[sparse.csr_array] = []  # until their spread is known
+
+    def options(self) -> dict[str, Any]:
+        """The options that samples were added with, by name."""
+        return super().options() | {"rank": self._asked_rank}
+
+    def takes_sparse(self, source: Source) -> bool:
+        """As the first batch was, and where they can be."""
+        return self._is_sparse is not False and stays_sparse(source, self.preprocessing.center)
+
+    def _divide_test(self, first: Array) -> None:
+        """By the spread of the first samples: always as many, however batches are cut."""
+        self.test /= _spread(first)[:, None]
+        self._awaits_spread = False
+
+    def _multiply(self) -> None:
+        if self._awaits_spread:
+            self._divide_test(self._batch[:, : self._filled])
+        super()._multiply()
+
+    def _add_sparse(self, strip: sparse.csr_array) -> None:
+        if not self._awaits_spread:
+            super()._add_sparse(strip)
+            return
+        self._held.append(strip)
+        if sum(part.shape[0] for part in self._held) >= product_batch(strip.shape[1]):
+            self._add_held()
+
+    def _add_held(self) -> None:
+        held, self._held = self._held, []
+        first = sparse.vstack(held, format="csr")[: product_batch(len(self.test))]
+        self._divide_test(first.toarray().T)
+        for strip in held:
+            super()._add_sparse(strip)
+
+    def node(self) -> Sums:
+        """The sums of what was added; the last call but for `result`."""
+        if self._held:
+            self._add_held()
+        return super().node()
 
 
 @dataclass(frozen=True)

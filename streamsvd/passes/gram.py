@@ -17,14 +17,14 @@ import numpy as np
 from scipy import sparse
 
 from streamsvd.arrays import Array
-from streamsvd.data.source import Described, Source
-from streamsvd.errors import OptionError
+from streamsvd.data.source import Source
 from streamsvd.kernels.moments import subtract_shift
 from streamsvd.kernels.sparse import add_sparse_gram, add_sparse_moments, normalize_sparse
 from streamsvd.passes.centring import finish_gram
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.passes.sample_sum import SampleSum
 from streamsvd.passes.strips import stays_sparse, sum_strips
+from streamsvd.passes.summed import SummedSamples
 from streamsvd.sizes import batch_samples, leaf_samples, row_panels
 
 
@@ -61,7 +61,8 @@ def gram_matrix(
     more for each level of the tree, see `sizes.gram_sums`), two batches and two strips of samples.
     """
     if isinstance(source, SummedSamples):
-        return source.gram(center, normalize)
+        made: tuple[Array, Preprocessing] = source.result()
+        return made
     with GramSum(source.n_features, center, normalize, n_threads) as total:
         total.extend(sum_strips(source, multiplies_sparse(source, center), width), on_samples)
         return total.result(source.name)
@@ -226,25 +227,3 @@ def panel_pairs(panels: list[slice]) -> Iterator[tuple[slice, slice]]:
     for panel in panels:
         yield panel, panel
     yield slice(n, n + 1), last
-
-
-class SummedSamples(Source):
-    """Samples that are no longer there, but their sum: all that the Gram matrix needs."""
-
-    is_readable = False
-
-    def __init__(self, total: GramSum, name: str = "the batches") -> None:
-        shape = (total.n_samples, len(total.preprocessing.mean))
-        super().__init__(Described(np.dtype(np.float64), shape), 0, name, 1)
-        self._total = total
-
-    def gram(self, center: str | None, normalize: str | None) -> tuple[Array, Preprocessing]:
-        """As `gram_matrix`; the last call to make."""
-        with self._total as total:
-            was = (total.preprocessing.center, total.preprocessing.normalize)
-            if was != (center, normalize):
-                raise OptionError(
-                    f"the batches were added with center={was[0]!r} and normalize={was[1]!r}, not "
-                    f"{center!r} and {normalize!r}: add them again"
-                )
-            return total.result(self.name)

@@ -1,8 +1,8 @@
 """A sum over samples that come in order, in pieces of any size, with the same bits for all of them.
 
 Batches of samples are added up to leaves and the leaves in a tree; the sizes of both depend on `n`
-alone. What is added up is said by `streamsvd.passes.gram.GramSum` and
-`streamsvd.passes.products.ProductSum`.
+alone. What is added up is said by `streamsvd.passes.gram.GramSum`,
+`streamsvd.passes.products.ProductSum` and `streamsvd.passes.factor.FactorSum`.
 """
 
 from abc import ABC, abstractmethod
@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 from scipy import sparse
 
 from streamsvd.arrays import Array
+from streamsvd.data.source import Source
 from streamsvd.errors import OptionError
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.passes.sum_tree import SumTree
@@ -43,7 +44,7 @@ class SampleSum(ABC):
     """
 
     WHAT: ClassVar[str]
-    """Names the threads."""
+    """Names the threads; where the sum is a form of ``X X^T``, that form."""
 
     REFUSAL: ClassVar[str]
     """Why means of features cannot come before norms of samples, and what to do."""
@@ -81,6 +82,16 @@ class SampleSum(ABC):
                 'center="features" with normalize="samples" needs the means before the norms, '
                 + cls.REFUSAL
             )
+
+    def options(self) -> dict[str, Any]:
+        """The options that samples were added with, by name."""
+        asked = self.preprocessing
+        centring = {"center": asked.center, "normalize": asked.normalize}
+        return {"reduction": self.WHAT, "rank": None} | centring
+
+    def takes_sparse(self, source: Source) -> bool:
+        """Whether the samples of a batch are added as they are stored."""
+        return False
 
     def _start_threads(self) -> None:
         self._threads = ThreadPoolExecutor(
@@ -139,6 +150,10 @@ class SampleSum(ABC):
         if self._leaf is not None:
             self._tree.add(self._leaf)
         self._leaf, self._leaf_samples = None, 0
+
+    @abstractmethod
+    def result(self, name: str = "the data") -> Any:
+        """What the sum is for; `name` is that of the samples in errors. The last call to make."""
 
     def node(self) -> Any:
         """The sum so far."""

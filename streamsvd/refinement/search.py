@@ -51,6 +51,8 @@ class Refined(NamedTuple):
     """(p, n) the components as rows; orthonormal to rounding."""
     energies: Array
     """(p,) sum of squares of the scores of each component, ``x^T A x``."""
+    is_exact: bool = True
+    """Whether `A` was ``X X^T`` itself there, not a factor of it."""
 
 
 def refine(

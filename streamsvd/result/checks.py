@@ -12,7 +12,7 @@ from streamsvd.options import DTYPES, SIDES, Options
 
 STOPPED = ("n_transforms", "converged")
 
-NOT_OPTIONS = ("streamsvd",)
+NOT_OPTIONS = ("streamsvd", "batches")
 """What settings record besides options."""
 
 
@@ -33,6 +33,7 @@ def attributes_fault(attributes: dict[str, Any]) -> str | None:
         ("sample_axis", (0, 1)),
         ("dtype", DTYPES),
         ("stopped", STOPPED),
+        ("exact", (False, True)),
     ):
         if not _is_one_of(attributes[name], known):
             return f"{name} is {attributes[name]!r}, not one of {known}"
@@ -52,6 +53,8 @@ def _settings_fault(attributes: dict[str, Any]) -> str | None:
         Options(**{name: settings[name] for name in settings if name not in NOT_OPTIONS})
     except (OptionError, TypeError) as error:
         return f"settings: {error}"
+    if not _is_one_of(settings["batches"], (False, True)):
+        return f"batches is {settings['batches']!r} in the settings"
     for name in ("n_components", "center", "normalize", "sample_axis", "dtype"):
         if settings[name] != attributes[name]:
             return f"{name} is {attributes[name]!r}, and {settings[name]!r} in the settings"

@@ -63,6 +63,7 @@ def write_solution(path: str | os.PathLike[str], made: Solution, *, overwrite: b
         "seconds": made.seconds,
         "bytes_read": made.bytes_read,
         "refined": made.refined is not None,
+        "exact": made.is_exact,
     }
     write_group(path, arrays, attributes, overwrite=overwrite)
 
@@ -129,7 +130,8 @@ def _refined(saved: SavedGroup, p: int, n: int) -> Refined:
     _refuse(saved, "refined/rows", rows_fault(data, indices, indptr, (p, n)))
     least = least_energy(saved.attributes["total_energy"])
     energies = _numbers(saved, "refined/energies", p, above=least)
-    return Refined(sparse.csr_array((data, indices, indptr), shape=(p, n)), energies)
+    rows = sparse.csr_array((data, indices, indptr), shape=(p, n))
+    return Refined(rows, energies, saved.attributes["exact"])
 
 
 def _labels(saved: SavedGroup, name: str, size: int) -> Axis | None:

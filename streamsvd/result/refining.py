@@ -33,10 +33,11 @@ def refined_at(
 
     They start from `made`, or from the last point of its path that is within the budget. `source`
     is the data of the fit. It is needed where the covariance of the fit is not there, or is a
-    factor: then one more pass for each budget makes the variances exact.
+    factor: then one more pass for each budget makes the variances exact. After batches, which are
+    not there again, it may be left out: the variances are those of the factor.
     """
     cov = made.covariance
-    if source is None and (cov is None or (isinstance(cov, Factor) and cov.rest is not None)):
+    if source is None and (cov is None or (_is_model(cov) and not made.settings.get("batches"))):
         raise OptionError("refine() needs the data of the fit: pass it as X")
     if cov is None and source is not None:
         cov = refitted(made, source, client, progress)
@@ -45,9 +46,16 @@ def refined_at(
     ends = {int(np.flatnonzero(nonzeros <= budget)[-1]) for budget in smaller}
     starts = [made.components, *(made.at(k).components for k in sorted(ends))]
     found = refine_path(cov, made.n_components, budgets, cap, starts)
-    if source is not None and isinstance(cov, Factor) and cov.rest is not None:
-        found = [_exactly(made, one, source, client, progress) for one in found]
-    return found
+    if not _is_model(cov):
+        return found
+    if source is None:
+        return [one._replace(is_exact=False) for one in found]
+    return [_exactly(made, one, source, client, progress) for one in found]
+
+
+def _is_model(cov: Covariance) -> bool:
+    """Whether it is ``X X^T`` only nearly."""
+    return isinstance(cov, Factor) and cov.rest is not None
 
 
 def refitted(
@@ -96,7 +104,7 @@ def _exactly(
         (rows.data, np.searchsorted(features, rows.indices), rows.indptr),
         shape=(rows.shape[0], len(features)),
     )
-    few, energies = repolish(Gram(exact.gram), few)
+    few, energies, _ = repolish(Gram(exact.gram), few)
     whole = sparse.csr_array((few.data, features[few.indices], few.indptr), shape=rows.shape)
     return Refined(whole, energies)
 

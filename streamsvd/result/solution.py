@@ -212,13 +212,24 @@ class Components:
         return self.n_nonzeros / (self.n_components * self.n_features)
 
     @property
+    def is_exact(self) -> bool:
+        """Whether variances are those of the data.
+
+        Not along the path of ``reduction="factor"``, nor after batches that were summed up to a
+        factor (`StreamingSparsePCA.partial_fit`): they are those of the factor, until `refine` is
+        given the data, or `accuracy` measures.
+        """
+        if self.refined is not None:
+            return self.refined.is_exact
+        return bool(self.settings["reduction"] != "factor")
+
+    @property
     def explained_variance(self) -> Array:
         """(p,) variance of the scores of each component, divisor ``N - 1``; NaN where not known.
 
         The components are orthonormal, so these add up. They are variances proper when features
-        were centred, mean squares otherwise. Known at the end of a fit; elsewhere on the path
-        `accuracy` measures the sum in one pass. Along the path of ``reduction="factor"`` they are
-        those of the factor, near the truth.
+        were centred, mean squares otherwise. Known at the end of a fit, see `is_exact`; elsewhere
+        on the path `accuracy` measures the sum in one pass.
         """
         return self._energies[self._order] / max(self.n_samples - 1, 1)
 

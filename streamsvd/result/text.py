@@ -15,6 +15,8 @@ STOPPED = {
 }
 
 
+OF_A_FACTOR = ", of a factor; accuracy(X) measures that of the data"
+
 SHOWN = 10
 """Components that a representation lists; tables that are asked for list all."""
 
@@ -24,7 +26,7 @@ def headline(made: Solution) -> str:
     explained = ""
     ratio = float(made.explained_variance_ratio.sum())
     if not np.isnan(ratio):
-        explained = f", explained_variance={ratio:.4g}"
+        explained = f", explained_variance={'' if made.is_exact else '~'}{ratio:.4g}"
     if made.refined is not None:
         explained += ", refined"
     return (
@@ -43,7 +45,7 @@ def facts(made: Solution) -> dict[str, str]:
         "transforms": _transforms(made),
         "fill": f"{made.n_nonzeros} nonzeros, {percent(made.fill)}",
         "singular values": f"{made.singular_values.sum():.6g} in sum",
-        "explained variance": percent(explained),
+        "explained variance": percent(explained) + ("" if made.is_exact else OF_A_FACTOR),
     }
     if made.seconds is not None:
         found["time"] = f"{made.seconds:.1f} s"

@@ -1,0 +1,58 @@
+"""What batches of samples are added up to, before anyone knows how many will come."""
+
+import copy
+import logging
+from dataclasses import replace
+from itertools import chain, islice
+
+from streamsvd.data.source import Source
+from streamsvd.errors import OptionError
+from streamsvd.fitting.planning import posed
+from streamsvd.options import Options
+from streamsvd.passes.factor import FactorSum
+from streamsvd.passes.gram import GramSum
+from streamsvd.passes.sample_sum import SampleSum
+from streamsvd.passes.strips import sum_strips
+from streamsvd.passes.summed import Batches
+from streamsvd.plan import PLANS, choose_sum
+from streamsvd.system import free_memory, n_cpus
+
+logger = logging.getLogger("streamsvd")
+
+
+def begin_sum(n_features: int, options: Options) -> SampleSum:
+    """An empty sum in the form of ``X X^T`` that is asked for, or suits `n` and the memory.
+
+    Refuses one that cannot be held, and what the fit would refuse of any samples.
+    """
+    if options.reduction == "samples":
+        raise OptionError(
+            'reduction="samples" needs all samples at once, and batches are only summed up: use '
+            '"gram" or "factor" with partial_fit, or fit'
+        )
+    batches, most = Batches(n_features), options.memory_bytes or free_memory() // 2
+    form, why = options.reduction, "as asked"
+    if form is None and not options.refine:
+        form, why = "gram", "for the greedy path"
+    if form is None:
+        form, why = choose_sum(posed(batches, replace(options, reduction="gram")), most)
+    problem = posed(batches, replace(options, reduction=form))
+    plan = PLANS[form](problem, memory_limit=most)
+    logger.info("reduction=%r: %s; %s", form, why, plan.describe())
+    asked = (options.center, options.normalize, options.n_threads or n_cpus())
+    if form == "gram":
+        return GramSum(n_features, *asked)
+    return FactorSum(n_features, problem.asked_rank, *asked)
+
+
+def with_batch(total: SampleSum, source: Source) -> SampleSum:
+    """The sum with the samples of `source`; a batch that cannot be read to its end changes nothing.
+
+    It is a copy of `total` that is added to, where that is not known before the first is added.
+    """
+    strips = iter(sum_strips(source, total.takes_sparse(source)))
+    first = list(islice(strips, 2))
+    if len(first) == 2:
+        total = copy.deepcopy(total)
+    total.extend(chain(first, strips))
+    return total
