@@ -37,6 +37,7 @@ from streamsvd.options import Ask
 from streamsvd.passes.exact import exact_of
 from streamsvd.passes.factor import factor_of
 from streamsvd.passes.sum_tree import SumTree
+from streamsvd.refinement import Factor
 from streamsvd.sizes import FAN_IN, product_leaf
 
 N, SAMPLES, P, M = 30, 3000, 4, 120
@@ -312,6 +313,65 @@ def test_workers_are_killed_on_the_way_to_the_gram_matrix(
     assert made.gram is not None
     assert here.gram is not None
     assert made.gram.tobytes() == here.gram.tobytes()
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], SVDResult]:
+    """Samples enough for six leaves of products, and what one process makes of a factor of them."""
+    n, n_samples = 1000, 5 * product_leaf(1000) + 100
+    block = normal(n, 2000) * np.linspace(1, 2, n)[:, None]
+    data = np.concatenate([np.roll(block, k, axis=0) for k in range(12)], axis=1)[:, :n_samples]
+    path = write_zarr(tmp_path_factory.mktemp("factor") / "x.zarr", data.astype("f4"), (n, 300))
+    options: dict[str, Any] = {"max_fill": 0.02, "reduction": "factor", "rank": 30}
+    options["normalize"] = "features"
+    return path, options, sparse_pca(path, P, **options)
+
+
+def same_factor(made: SVDResult, here: SVDResult) -> None:
+    for result in (made, here):
+        assert isinstance(result.covariance, Factor)
+    for name in ("factor", "rest"):
+        one, other = getattr(made.covariance, name), getattr(here.covariance, name)
+        assert one.tobytes() == other.tobytes()
+    assert differences(made, here) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_workers_are_killed_on_the_way_to_a_factor(
+    fresh: Client, many: tuple[Path, dict[str, Any], SVDResult], seed: int
+) -> None:
+    path, options, here = many
+    killer = Killer(fresh, seed)
+    made = sparse_pca(path, P, client=fresh, **options)
+    killer.join()
+    same_factor(made, here)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stage", "share"), [("factor", 0.0), ("factor", 0.4), ("factor", 0.5), ("variance", 0.0)]
+)
+def test_all_workers_are_killed_in_each_pass(
+    fresh: Client,
+    many: tuple[Path, dict[str, Any], SVDResult],
+    stage: str,
+    share: float,
+) -> None:
+    """Of the two to a factor, and of the one for the variances: with sums, and what they need."""
+    path, options, here = many
+    pids, told = list(fresh.run(os.getpid).values()), []
+
+    def kill(name: str, done: int, total: int) -> None:
+        if name == stage and done > share * total and not told:
+            told.append(done)
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+
+    made = sparse_pca(path, P, client=fresh, progress=kill, **options)
+    assert told
+    same_factor(made, here)
+    assert keys_of(fresh) == []
 
 
 @pytest.mark.slow

@@ -29,8 +29,9 @@ def cluster_factor(
 ) -> Factored:
     """`passes.factor.factor_of` by tasks and a tree of sums, with the same bits.
 
-    Each pass sends an (n, r) matrix to every worker once. Memory of a task: that matrix, two sums
-    of its size (and one for each level of the tree within the task) and a few strips of samples.
+    Each pass sends an (n, r) matrix to every worker once. The scheduler keeps it for so long, so
+    that it is not lost with a worker. Memory of a task: that matrix, two sums of its size (and one
+    for each level of the tree within the task) and a few strips of samples.
     """
     refuse_unreadable(source)
 

@@ -2,6 +2,7 @@
 
 import logging
 import uuid
+import warnings
 from typing import Any
 from weakref import ref
 
@@ -11,6 +12,10 @@ logger = logging.getLogger("streamsvd")
 def key_of(name: str) -> str:
     """A key that no other call has."""
     return f"streamsvd-{name}-{uuid.uuid4().hex[:8]}"
+
+
+def _same(data: Any) -> Any:
+    return data
 
 
 class Submitted:
@@ -40,8 +45,14 @@ class Submitted:
         return self._kept(self.client.compute(lazy))
 
     def broadcast(self, data: Any) -> Any:
-        """A future of data that every worker has."""
-        return self._kept(self.client.scatter([data], broadcast=True, hash=False)[0])
+        """A future of data that many tasks take.
+
+        The result of a task, which can be made again: what `Client.scatter` sends is lost with its
+        workers, and it fails, or never returns, where one is killed meanwhile.
+        """
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sending large graph")
+            return self.submit(_same, data, key=key_of("data"))
 
     def _kept(self, future: Any) -> Any:
         self._futures.append(ref(future))
