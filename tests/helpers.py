@@ -14,7 +14,8 @@ import zarr
 from streamsvd import SVDResult, sizes, sparse_svd
 from streamsvd.fitting import in_place, planning
 from streamsvd.matrix import working
-from streamsvd.plan import Plan, Problem, make_plan
+from streamsvd.plan import Plan, make_plan
+from streamsvd.problem import Problem
 
 PLACES = ("memory", "disk", "disk, rows held")
 STRIP = sizes.STRIP_BYTES

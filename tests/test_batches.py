@@ -20,7 +20,8 @@ from streamsvd.data.source import SparseStrips
 from streamsvd.options import SIDES, Ask
 from streamsvd.passes.factor import FactorSum, draw_test, nystroem
 from streamsvd.passes.strips import sum_strips
-from streamsvd.plan import FIXED_BYTES, Problem, choose_sum, make_factor_plan
+from streamsvd.plan import FIXED_BYTES, choose_sum, make_factor_plan
+from streamsvd.problem import Problem
 
 N, SAMPLES, P, SIZE = 60, 500, 3, 8
 COMBINATIONS = [

@@ -29,7 +29,8 @@ from streamsvd import ResourceError, SourceError, StreamSVDError, sparse_svd
 from streamsvd.data.kinds import open_data
 from streamsvd.options import Ask
 from streamsvd.passes.strips import StripReader
-from streamsvd.plan import Problem, make_plan
+from streamsvd.plan import make_plan
+from streamsvd.problem import Problem
 from streamsvd.storage.chunks import chunk_keys, decoded_numbers, missing_chunk_keys
 from streamsvd.storage.codecs import Damaged, unpack
 

@@ -33,7 +33,8 @@ from streamsvd.passes.factor import (
 )
 from streamsvd.passes.gram import gram_matrix, multiplies_sparse
 from streamsvd.passes.products import ProductSum, product_of
-from streamsvd.plan import FIXED_BYTES, Problem, make_factor_plan, make_samples_plan
+from streamsvd.plan import FIXED_BYTES, make_factor_plan, make_samples_plan
+from streamsvd.problem import Problem
 
 TWO_PASSES = ("features", "samples")
 COMBINATIONS = [pair for pair in product(SIDES.values, SIDES.values) if pair != TWO_PASSES]

@@ -25,7 +25,8 @@ from streamsvd.data.source import Source
 from streamsvd.options import SIDES, Ask, Options
 from streamsvd.passes import gram
 from streamsvd.passes.gram import gram_matrix
-from streamsvd.plan import FIXED_BYTES, Problem, make_gram_plan
+from streamsvd.plan import FIXED_BYTES, make_gram_plan
+from streamsvd.problem import Problem
 from streamsvd.sizes import STRIP_BYTES, batch_samples, gram_sums
 
 TWO_PASSES = ("features", "samples")

@@ -23,7 +23,8 @@ from zarr.codecs import ZstdCodec
 
 import streamsvd
 from streamsvd.algorithm.log import Moves, TransformLog
-from streamsvd.plan import Problem, make_plan
+from streamsvd.plan import make_plan
+from streamsvd.problem import Problem
 
 pytestmark = [
     pytest.mark.slow,

@@ -19,7 +19,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from streamsvd import OptionError, ResourceError, sizes, system
 from streamsvd.options import parse_size
-from streamsvd.plan import Plan, Problem, make_plan
+from streamsvd.plan import Plan, make_plan
+from streamsvd.problem import Problem
 from streamsvd.sizes import chunk_width, strip_width
 from streamsvd.system import check_free_disk, free_memory
 

@@ -23,6 +23,7 @@ LAYERS = [
     "sizes",
     "progress",
     "options",
+    "problem",
     "plan",
     "system",
     "kernels/",

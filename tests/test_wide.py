@@ -22,7 +22,8 @@ from streamsvd import (
     sparse_svd,
 )
 from streamsvd.cli.commands import main
-from streamsvd.plan import Problem, choose_reduction
+from streamsvd.plan import choose_reduction
+from streamsvd.problem import Problem
 
 N, SAMPLES, P, BUDGET = 400, 90, 3, 60
 FORMS = ["gram", "samples", "factor"]
@@ -124,7 +125,7 @@ def test_the_greedy_path_of_the_features_that_count(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of many features those are rotated that the leading components explain."""
-    monkeypatch.setattr("streamsvd.plan.MOST_ROTATED", 70)
+    monkeypatch.setattr("streamsvd.problem.MOST_ROTATED", 70)
     made = sparse_pca(X, P, max_nonzeros=BUDGET, reduction=form, n_transforms=200)
     explained = made.log.order[:70]
     assert set(range(60)) <= set(explained.tolist())

@@ -21,7 +21,7 @@ from streamsvd.algorithm.supports import BlockSupports, Supports
 from streamsvd.arrays import Array
 from streamsvd.matrix.partition import Partition
 from streamsvd.options import Options
-from streamsvd.plan import Problem
+from streamsvd.problem import Problem
 
 AfterStep = Callable[[int], bool]
 

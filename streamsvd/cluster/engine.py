@@ -19,7 +19,8 @@ from streamsvd.options import Options
 from streamsvd.passes.ingest import Ingested
 from streamsvd.passes.moments import add_up, moment_leaf, pivot_order
 from streamsvd.passes.preprocessing import Preprocessing, learn
-from streamsvd.plan import Plan, Problem
+from streamsvd.plan import Plan
+from streamsvd.problem import Problem
 from streamsvd.progress import Progress, progress_bar
 from streamsvd.refinement import Covariance
 

@@ -17,7 +17,8 @@ from streamsvd.fitting.reduced import Reduced
 from streamsvd.fitting.workspace import Workspace
 from streamsvd.options import Options
 from streamsvd.passes.ingest import Ingested
-from streamsvd.plan import Plan, Problem
+from streamsvd.plan import Plan
+from streamsvd.problem import Problem
 from streamsvd.progress import Progress
 from streamsvd.refinement import Covariance
 

@@ -18,7 +18,8 @@ from streamsvd.options import Options
 from streamsvd.passes.ingest import Ingested, ingest
 from streamsvd.passes.moments import pivot_order, row_energies
 from streamsvd.passes.preprocessing import Preprocessing
-from streamsvd.plan import Plan, Problem
+from streamsvd.plan import Plan
+from streamsvd.problem import Problem
 from streamsvd.progress import Progress, progress_bar
 from streamsvd.refinement import Covariance
 from streamsvd.storage.raw import create_raw_array, intact_chunks, reserve_files

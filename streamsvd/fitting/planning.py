@@ -15,7 +15,8 @@ from streamsvd.errors import OptionError, ResourceError
 from streamsvd.options import MODELS, Options, working_dtype
 from streamsvd.passes.strips import stays_sparse
 from streamsvd.passes.summed import SummedSamples
-from streamsvd.plan import PLANS, Plan, Problem, choose_reduction, make_plan
+from streamsvd.plan import PLANS, Plan, choose_reduction, make_plan
+from streamsvd.problem import Problem
 from streamsvd.system import free_memory
 
 logger = logging.getLogger("streamsvd")

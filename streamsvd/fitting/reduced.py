@@ -18,7 +18,8 @@ from streamsvd.matrix.working import WorkingMatrix
 from streamsvd.options import Options
 from streamsvd.passes.ingest import Ingested
 from streamsvd.passes.moments import pivot_order
-from streamsvd.plan import Plan, Problem
+from streamsvd.plan import Plan
+from streamsvd.problem import Problem
 from streamsvd.progress import Progress
 from streamsvd.refinement import Covariance
 from streamsvd.system import n_cpus, one_blas_thread

@@ -21,7 +21,8 @@ from streamsvd.fitting.shorter import shortened
 from streamsvd.fitting.workspace import Workspace
 from streamsvd.options import Ask, Options, workspace_path
 from streamsvd.passes.ingest import Ingested
-from streamsvd.plan import Plan, Problem
+from streamsvd.plan import Plan
+from streamsvd.problem import Problem
 from streamsvd.progress import Progress, progress_bar
 from streamsvd.result.svd_result import SVDResult
 from streamsvd.version import __version__

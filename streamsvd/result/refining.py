@@ -11,7 +11,8 @@ from streamsvd.cluster.forms import covariance_of
 from streamsvd.data.source import Source
 from streamsvd.errors import OptionError
 from streamsvd.passes.exact import Exact, exact_of
-from streamsvd.plan import Problem, choose_reduction
+from streamsvd.plan import choose_reduction
+from streamsvd.problem import Problem
 from streamsvd.progress import Progress, progress_bar
 from streamsvd.refinement import Covariance, Factor, Gram, Refined, refine_path, repolish
 from streamsvd.result.solution import Solution
