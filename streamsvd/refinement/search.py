@@ -5,7 +5,9 @@ several starts (`starts`, `disjoint`), one cycle each, and the best of them take
 growing and shrinking back (`moves`) while that pays.  All of `A` that is needed is in `covariance`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -28,15 +30,16 @@ from streamsvd.refinement.moves import (
     shrink,
 )
 from streamsvd.refinement.pattern import DIRECT, Indices, Pattern
-from streamsvd.refinement.starts import Basis, cut
+from streamsvd.refinement.starts import Basis, Rotated, cut
 from streamsvd.system import one_blas_thread
 
 GROWTH = (3.0, 1.0, 0.3, 0.1)  # growth of a cycle, in budgets
 FULLEST = 0.5  # of all entries, that a cycle grows to
 FIRST_CYCLE = 1.0  # growth of the cycle that tells which starts go on
 PROMISING = 0.9  # of the best start, what a start must explain to be tried
-WORK = 2000  # nonzeros up to which more than one start goes on
+WORK = 1200  # nonzeros up to which more than one start goes on
 LARGE = 10000  # nonzeros from which cycles stay narrow
+THREADED = 2000  # features from which threads pay
 TOL, ROUNDS = 1e-4, 30  # a round that gains less is the last
 LAST_STEPS, LAST_TOL = 100, 1e-8  # polishing of the answer
 CUTS = (3, 12, 6)  # budgets that the first cut of the eigenvectors leaves
@@ -61,6 +64,7 @@ def refine(
     max_nonzeros: int,
     cap: int | None = None,
     starts: Sequence[sparse.csr_array] = (),
+    n_threads: int = 1,
 ) -> Refined:
     """Sparse orthonormal components that explain as much as can be found.
 
@@ -77,13 +81,15 @@ def refine(
     starts : sequence of (p, n) csr_array
         Orthonormal rows, further starts: the best of those within the budget is one, and the
         answer explains at least as much.
+    n_threads : int
+        That try starts.
 
     Returns
     -------
     Refined
         Orthonormal to rounding, exactly sparse; the same bits for any number of threads.
     """
-    return refine_path(cov, n_components, [max_nonzeros], cap, starts)[0]
+    return refine_path(cov, n_components, [max_nonzeros], cap, starts, n_threads)[0]
 
 
 @one_blas_thread
@@ -93,12 +99,13 @@ def refine_path(
     budgets: Sequence[int],
     cap: int | None = None,
     starts: Sequence[sparse.csr_array] = (),
+    n_threads: int = 1,
 ) -> list[Refined]:
     """The same at many budgets, the answer of each a start of the next smaller one.
 
     Parameters
     ----------
-    cov, n_components, cap, starts
+    cov, n_components, cap, starts, n_threads
         See `refine`.
     budgets : sequence of int
         In any order.
@@ -123,7 +130,9 @@ def refine_path(
         budget, most = min(budget, p * cov.n), min(cap or n, cov.n)
         goal = Goal(search, basis.diagonal, budget, most)
         given = [point for point in begun if _is_within(goal, point)]
-        larger = _best(goal, cov, basis, given[:1], larger)
+        count = n_threads if cov.n > THREADED else 1
+        with ThreadPoolExecutor(count, thread_name_prefix="streamsvd-search") as threads:
+            larger = _best(goal, cov, basis, given[:1], larger, threads)
         found[budget] = _as_refined(cov, larger, features, n, exponent)
     return [found[min(budget, p * cov.n)] for budget in budgets]
 
@@ -139,30 +148,45 @@ def repolish(cov: Covariance, rows: sparse.csr_array) -> Refined:
 
 
 def _best(
-    goal: Goal, cov: Covariance, basis: Basis, given: Sequence[Point], larger: Point | None
+    goal: Goal,
+    cov: Covariance,
+    basis: Basis,
+    given: Sequence[Point],
+    larger: Point | None,
+    threads: Executor,
 ) -> Point:
     """The best point found in the search, polished on the exact `cov`, or a given one."""
     if goal.budget >= basis.vectors.size and goal.cap >= cov.n:  # the answer is known: PCA
         pattern = Pattern(basis.vectors.shape, np.arange(basis.vectors.size))
         return polish(cov, pattern, basis.vectors.ravel(), 0, 0.0)
-    starts = _starts(goal, basis, given, larger)
-    within = [shrink(goal, start) for start in starts if start is not None]
-    tried = [point for point in within if point is not None]
+    found = threads.map(lambda start: _within(goal, start()), _starts(goal, basis, given, larger))
+    tried = [point for point in found if point is not None]
     least = PROMISING * max(point.explained for point in tried)
-    tried = [_cycle(goal, point, FIRST_CYCLE) for point in tried if point.explained >= least]
+    tried = [point for point in tried if point.explained >= least]
+    tried = list(threads.map(lambda point: _cycle(goal, point, FIRST_CYCLE), tried))
     tried.sort(key=lambda point: -point.explained)
     growth = GROWTH[2:] if _is_large(goal, basis.p) else GROWTH
     is_model = goal.cov is not cov
-    ends = [_rounds(goal, point, growth) for point in tried[: max(_effort(goal), 1 + is_model)]]
+    tried = tried[: max(_effort(goal), 1 + is_model)]
+    ends = list(threads.map(lambda point: _rounds(goal, point, growth), tried))
     if is_model:  # from the model to the truth, where another may be the best
-        goal = goal._replace(cov=cov)
-        ends = [polish(cov, end.pattern, end.values, STEPS, STEP_TOL) for end in ends]
-        ends = [_cycles(goal, end, GROWTH[2:]) for end in ends]
+        true = goal._replace(cov=cov)
+        ends = list(threads.map(lambda end: _taken_to(true, end), ends))
     end = max(ends, key=lambda point: point.explained)
     if is_model:
-        end = _rounds(goal, end, GROWTH[1:])
+        end = _rounds(true, end, GROWTH[1:])
     end = polish(cov, end.pattern, end.values, LAST_STEPS, LAST_TOL)
     return max([end, *given, _largest(cov, basis)], key=lambda point: point.explained)
+
+
+def _within(goal: Goal, start: Point | None) -> Point | None:
+    return None if start is None else shrink(goal, start)
+
+
+def _taken_to(goal: Goal, point: Point) -> Point:
+    """A point of another covariance as one of the goal's."""
+    polished = polish(goal.cov, point.pattern, point.values, STEPS, STEP_TOL)
+    return _cycles(goal, polished, GROWTH[2:])
 
 
 def _largest(cov: Covariance, basis: Basis) -> Point:
@@ -185,31 +209,38 @@ def _is_large(goal: Goal, p: int) -> bool:
 
 def _starts(
     goal: Goal, basis: Basis, given: Sequence[Point], larger: Point | None
-) -> Iterator[Point | None]:
-    """All that may lead somewhere."""
-    cov, budget, p = goal.cov, goal.budget, basis.p
+) -> Iterator[Callable[[], Point | None]]:
+    """All that may lead somewhere, to be called."""
+    cov, p = goal.cov, basis.p
     for point in given:
-        yield enter(cov, point.pattern, point.values)
+        yield partial(enter, cov, point.pattern, point.values)
     if larger is not None:
-        yield shrink(goal, larger)
+        yield partial(shrink, goal, larger)
     effort = _effort(goal)
     rotations = [basis.rotated, basis.rotated_loadings]
-    for rotated, stds in rotations:
-        yield enter(cov, *disjoint(cov, rotated, stds, budget, goal.cap))
+    for rotation in rotations:
+        yield partial(_disjoint_start, goal, rotation)
     if p * (p + 1) // 2 > DIRECT:  # supports that meet anywhere have too many constraints
-        yield max(_group_starts(goal, basis), default=None, key=lambda point: point.explained)
+        yield partial(_group_start, goal, basis)
     else:
-        for rotated, _ in rotations[:effort]:
+        for rotation in rotations[:effort]:
             for budgets in CUTS[:effort]:
-                yield cut(goal, rotated, budgets)
+                yield partial(cut, goal, rotation.vectors, budgets)
 
 
-def _group_starts(goal: Goal, basis: Basis) -> Iterator[Point]:
+def _disjoint_start(goal: Goal, rotation: Rotated) -> Point | None:
+    found = disjoint(goal.cov, rotation.vectors, rotation.stds, goal.budget, goal.cap)
+    return enter(goal.cov, *found)
+
+
+def _group_start(goal: Goal, basis: Basis) -> Point | None:
+    """The best of many numbers of groups."""
+    made = []
     for share in GROUPS:
         found = groups(goal.cov, basis, max(1, int(share * basis.p)), goal.budget, goal.cap)
-        point = None if found is None else enter(goal.cov, *found)
-        if point is not None:
-            yield point
+        made.append(None if found is None else enter(goal.cov, *found))
+    points = [point for point in made if point is not None]
+    return max(points, default=None, key=lambda point: point.explained)
 
 
 def _rounds(goal: Goal, point: Point, growth: Sequence[float]) -> Point:

@@ -15,7 +15,7 @@ from streamsvd.options import Options, Reading
 from streamsvd.progress import Progress
 from streamsvd.refinement import Gram
 from streamsvd.result.measured import Measured
-from streamsvd.result.refining import measure_exactly, refined_at, refitted
+from streamsvd.result.refining import Work, measure_exactly, refined_at, refitted
 from streamsvd.system import free_memory
 
 
@@ -30,6 +30,7 @@ class Refinable(Measured):
         max_fill: float | None = None,
         max_nonzeros: int | None = None,
         max_nonzeros_per_component: int | None = None,
+        n_threads: int | None = None,
         client: Any = None,
         progress: Progress = None,
         **reading: Unpack[Reading],
@@ -51,6 +52,9 @@ class Refinable(Measured):
             are now by default.
         max_nonzeros_per_component : int, optional
             The most that each of them may have.
+        n_threads : int, optional
+            Threads that multiply, and search where there are thousands of features; all processors
+            by default. The same bits for any number.
         client : distributed.Client, optional
             Make the passes on a Dask cluster; the search is made here.
         progress, **reading
@@ -65,9 +69,11 @@ class Refinable(Measured):
             "max_fill": max_fill,
             "max_nonzeros": max_nonzeros,
             "max_nonzeros_per_component": max_nonzeros_per_component,
+            "n_threads": n_threads,
         }
         budget = self._budget(**limits)
-        return self._refined([budget], max_nonzeros_per_component, X, client, progress, reading)[0]
+        cap, work = max_nonzeros_per_component, Work.by(n_threads, client, progress)
+        return self._refined([budget], cap, X, work, reading)[0]
 
     def refine_path(
         self,
@@ -75,6 +81,7 @@ class Refinable(Measured):
         *,
         max_fill: Sequence[float],
         max_nonzeros_per_component: int | None = None,
+        n_threads: int | None = None,
         client: Any = None,
         progress: Progress = None,
         **reading: Unpack[Reading],
@@ -86,7 +93,7 @@ class Refinable(Measured):
 
         Parameters
         ----------
-        X, max_nonzeros_per_component, client, progress, **reading
+        X, max_nonzeros_per_component, n_threads, client, progress, **reading
             As in `refine`.
         max_fill : sequence of float
             Shares of ``p n``, in any order.
@@ -97,9 +104,9 @@ class Refinable(Measured):
             One for each of `max_fill`, in their order.
         """
         cap = max_nonzeros_per_component
-        limits = {"max_nonzeros": None, "max_nonzeros_per_component": cap}
+        limits = {"max_nonzeros_per_component": cap, "n_threads": n_threads}
         budgets = [self._budget(max_fill=fill, **limits) for fill in max_fill]
-        return self._refined(budgets, cap, X, client, progress, reading)
+        return self._refined(budgets, cap, X, Work.by(n_threads, client, progress), reading)
 
     def _budget(self, **limits: Any) -> int:
         """The nonzeros that refined components may have."""
@@ -117,14 +124,13 @@ class Refinable(Measured):
         budgets: list[int],
         cap: int | None,
         X: Any,
-        client: Any,
-        progress: Progress,
+        work: Work,
         reading: Reading,
     ) -> list[Self]:
         began, bytes_read, seconds = time.monotonic(), self.bytes_read, self.seconds
         source = None if X is None else self._open(X, reading)
         before = 0 if source is None else source.bytes_read
-        found = refined_at(self, budgets, cap, source, client, progress)
+        found = refined_at(self, budgets, cap, source, work)
         if source is not None and bytes_read is not None:
             bytes_read += source.bytes_read - before
         if seconds is not None:
@@ -162,7 +168,9 @@ class Refinable(Measured):
             raise OptionError("adjusted_variance() needs the data of the fit: pass it as X")
         else:
             source = self._open(X, reading)
-            exact = measure_exactly(self, source, None, progress, components=self.components)
+            exact = measure_exactly(
+                self, source, Work.by(None, None, progress), components=self.components
+            )
             products = exact.scores
         values, vectors = np.linalg.eigh(products)
         root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
@@ -176,5 +184,5 @@ class Refinable(Measured):
                 f"X X^T of {self.n_features} features takes {format_bytes(need)} of memory, and "
                 f"{format_bytes(free)} are free; use fewer features or a larger machine"
             )
-        made = refitted(self, source, None, progress, "gram")
+        made = refitted(self, source, Work.by(None, None, progress), "gram")
         return cast(Gram, made).matrix

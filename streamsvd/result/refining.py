@@ -1,6 +1,6 @@
 """Refinement of solutions: the form of ``X X^T`` it works on, and what is exact of its answer."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -18,6 +18,20 @@ from streamsvd.refinement import Covariance, Factor, Gram, Refined, refine_path,
 from streamsvd.result.solution import Solution
 from streamsvd.system import free_memory, n_cpus
 
+
+class Work(NamedTuple):
+    """Who does the work, and who is told of it."""
+
+    n_threads: int
+    client: Any = None
+    progress: Progress = None
+
+    @classmethod
+    def by(cls, n_threads: int | None, client: Any, progress: Progress) -> "Work":
+        """All processors by default."""
+        return cls(n_cpus() if n_threads is None else n_threads, client, progress)
+
+
 MOST_EXACT = 3000
 """Features that components may have in all for the exact Gram matrix of these to be made."""
 
@@ -27,8 +41,7 @@ def refined_at(
     budgets: list[int],
     cap: int | None,
     source: Source | None,
-    client: Any,
-    progress: Progress,
+    work: Work,
 ) -> list[Refined]:
     """The components of `made`, refined within each of the budgets.
 
@@ -41,17 +54,17 @@ def refined_at(
     if source is None and (cov is None or (_is_model(cov) and not made.settings.get("batches"))):
         raise OptionError("refine() needs the data of the fit: pass it as X")
     if cov is None and source is not None:
-        cov = refitted(made, source, client, progress)
+        cov = refitted(made, source, work)
     assert cov is not None  # noqa: S101  (one of the two is there)
     nonzeros, smaller = made.path()["n_nonzeros"], [b for b in budgets if b < made.n_nonzeros]
     ends = {int(np.flatnonzero(nonzeros <= budget)[-1]) for budget in smaller}
     starts = [made.components, *(made.at(k).components for k in sorted(ends))]
-    found = refine_path(cov, made.n_components, budgets, cap, starts)
+    found = refine_path(cov, made.n_components, budgets, cap, starts, work.n_threads)
     if not _is_model(cov):
         return found
     if source is None:
         return [one._replace(is_exact=False) for one in found]
-    return [_exactly(made, one, source, client, progress) for one in found]
+    return [_exactly(made, one, source, work) for one in found]
 
 
 def _is_model(cov: Covariance) -> bool:
@@ -59,9 +72,7 @@ def _is_model(cov: Covariance) -> bool:
     return isinstance(cov, Factor) and cov.rest is not None
 
 
-def refitted(
-    made: Solution, source: Source, client: Any, progress: Progress, form: str | None = None
-) -> Covariance:
+def refitted(made: Solution, source: Source, work: Work, form: str | None = None) -> Covariance:
     """``X X^T`` of the data of a fit: in its form, or one that suits the data."""
     if source.n_samples != made.n_samples:
         raise OptionError(
@@ -82,24 +93,20 @@ def refitted(
         made.preprocessing.center,
         made.preprocessing.normalize,
         problem.factor_rank,
-        client=client,
-        n_threads=n_cpus(),
-        progress=progress,
+        **work._asdict(),
     ).covariance
 
 
-def _exactly(
-    made: Solution, found: Refined, source: Source, client: Any, progress: Progress
-) -> Refined:
+def _exactly(made: Solution, found: Refined, source: Source, work: Work) -> Refined:
     """Components of a factor with their true variances; polished on the truth where that is small.
 
     One pass: the exact Gram matrix of the features that they have, or the covariance of the scores.
     """
     features = np.unique(found.components.indices)
     if len(features) > MOST_EXACT:
-        exact = measure_exactly(made, source, client, progress, components=found.components)
+        exact = measure_exactly(made, source, work, components=found.components)
         return found._replace(energies=np.diag(exact.scores).copy())
-    exact = measure_exactly(made, source, client, progress, features=features)
+    exact = measure_exactly(made, source, work, features=features)
     rows = found.components
     few = sparse.csr_array(
         (rows.data, np.searchsorted(features, rows.indices), rows.indptr),
@@ -113,14 +120,13 @@ def _exactly(
 def measure_exactly(
     made: Solution,
     source: Source,
-    client: Any,
-    progress: Progress,
+    work: Work,
     components: sparse.csr_array | None = None,
     features: Array | None = None,
 ) -> Exact:
     """What is exact of components, or of a few features, in one pass over the data."""
-    with progress_bar(progress, "variance", source.n_samples) as advance:
+    with progress_bar(work.progress, "variance", source.n_samples) as advance:
         asked = (source, made.preprocessing, components, features)
-        if client is not None:
-            return cluster_exact(client, *asked, advance)
-        return exact_of(*asked, n_threads=n_cpus(), on_samples=advance)
+        if work.client is not None:
+            return cluster_exact(work.client, *asked, advance)
+        return exact_of(*asked, n_threads=work.n_threads, on_samples=advance)
