@@ -22,6 +22,9 @@ from streamsvd.arrays import Array
 from streamsvd.kernels.pattern import factor_entries, gram_entries
 from streamsvd.refinement.pattern import Pattern
 
+LAPACK = 1000  # features up to which it finds eigenvectors at once
+FEW = 20  # times fewer eigenvectors than features are found by Lanczos
+
 Entries = Callable[[Array], Array]
 """From the values of `U` on a pattern to those of ``A @ U``."""
 
@@ -99,8 +102,10 @@ class Gram:
         return self.matrix
 
     def leading(self, p: int) -> tuple[Array, Array]:
-        """By LAPACK; ``4 n^3 / 3``."""
-        return _leading(self.matrix, p)
+        """By LAPACK, ``4 n^3 / 3``; by Lanczos for few of many."""
+        if self.n <= LAPACK or FEW * p > self.n:
+            return _leading(self.matrix, p)
+        return _lanczos(self.n, lambda x: self.matrix @ x, p, np.sqrt(self.diagonal()))
 
     def restricted(self, features: NDArray[np.intp]) -> "Gram":
         """The covariance of these features alone."""
@@ -182,17 +187,11 @@ class Factor:
         vectors = _orthonormal(self.factor @ right, p)
         if self.rest is None:
             return np.concatenate([values, np.zeros(p - len(values))]), vectors
-        return self._lanczos(self.rest, vectors)
-
-    def _lanczos(self, rest: Array, start: Array) -> tuple[Array, Array]:
-        n, p = start.shape
+        n, factor, rest = self.n, self.factor, self.rest
         if n <= max(3 * p, 64):
             return _leading(self.dense(), p)
-        operator = LinearOperator(
-            (n, n), matvec=lambda x: self.factor @ (self.factor.T @ x) + rest * x.ravel()
-        )
-        values, vectors = eigsh(operator, p, v0=start.sum(axis=1), tol=1e-6)
-        return values[::-1], vectors[:, ::-1]
+        start = vectors.sum(axis=1)
+        return _lanczos(n, lambda x: factor @ (factor.T @ x) + rest * x.ravel(), p, start)
 
     def restricted(self, features: NDArray[np.intp]) -> "Factor":
         """The covariance of these features alone."""
@@ -237,6 +236,12 @@ def _leading(matrix: Array, p: int) -> tuple[Array, Array]:
     if p == 0:
         return np.zeros(0), np.zeros((n, 0))
     values, vectors = eigh(matrix, subset_by_index=[n - p, n - 1])
+    return values[::-1], vectors[:, ::-1]
+
+
+def _lanczos(n: int, times: Callable[[Array], Array], p: int, start: Array) -> tuple[Array, Array]:
+    """The leading eigenvectors are only where a search starts: no more digits than it needs."""
+    values, vectors = eigsh(LinearOperator((n, n), matvec=times), p, v0=start, tol=1e-6)
     return values[::-1], vectors[:, ::-1]
 
 

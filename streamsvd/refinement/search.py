@@ -35,10 +35,10 @@ from streamsvd.system import one_blas_thread
 
 GROWTH = (3.0, 1.0, 0.3, 0.1)  # growth of a cycle, in budgets
 FULLEST = 0.5  # of all entries, that a cycle grows to
-FIRST_CYCLE = 1.0  # growth of the cycle that tells which starts go on
+FIRST_CYCLE = 0.3  # growth of the cycle that tells which starts go on
 PROMISING = 0.9  # of the best start, what a start must explain to be tried
 WORK = 1200  # nonzeros up to which more than one start goes on
-LARGE = 10000  # nonzeros from which cycles stay narrow
+WIDE, LARGE = 2000, 10000  # nonzeros up to which cycles are of any width, and not narrow
 THREADED = 2000  # features from which threads pay
 TOL, ROUNDS = 1e-4, 30  # a round that gains less is the last
 LAST_STEPS, LAST_TOL = 100, 1e-8  # polishing of the answer
@@ -158,14 +158,14 @@ def _best(
     """The best point found in the search, polished on the exact `cov`, or a given one."""
     if goal.budget >= basis.vectors.size and goal.cap >= cov.n:  # the answer is known: PCA
         pattern = Pattern(basis.vectors.shape, np.arange(basis.vectors.size))
-        return polish(cov, pattern, basis.vectors.ravel(), 0, 0.0)
+        return polish(cov, pattern, basis.vectors.ravel(), LAST_STEPS, LAST_TOL)
     found = threads.map(lambda start: _within(goal, start()), _starts(goal, basis, given, larger))
     tried = [point for point in found if point is not None]
     least = PROMISING * max(point.explained for point in tried)
     tried = [point for point in tried if point.explained >= least]
     tried = list(threads.map(lambda point: _cycle(goal, point, FIRST_CYCLE), tried))
     tried.sort(key=lambda point: -point.explained)
-    growth = GROWTH[2:] if _is_large(goal, basis.p) else GROWTH
+    growth = GROWTH[_first_growth(goal, basis.p) :]
     is_model = goal.cov is not cov
     tried = tried[: max(_effort(goal), 1 + is_model)]
     ends = list(threads.map(lambda point: _rounds(goal, point, growth), tried))
@@ -202,9 +202,11 @@ def _effort(goal: Goal) -> int:
     return min(max(WORK // goal.budget, 1), 4)
 
 
-def _is_large(goal: Goal, p: int) -> bool:
-    """Whether wide cycles cost more than they bring."""
-    return goal.budget > LARGE or p * (p + 1) // 2 > DIRECT
+def _first_growth(goal: Goal, p: int) -> int:
+    """Where in `GROWTH` cycles begin to bring more than they cost."""
+    if p * (p + 1) // 2 > DIRECT:
+        return 2
+    return int(goal.budget > WIDE) + int(goal.budget > LARGE)
 
 
 def _starts(

@@ -1,0 +1,108 @@
+"""Sparse PCA of sparse counts beside scikit-learn's PCA, and of a million features in a store.
+
+    python examples/benchmarks/scale.py [counts] [planted] [--folder FOLDER]
+
+``counts``: log counts of 20,000 cells by 3,000 genes as a CSR matrix, programmes of genes planted,
+each weaker than the one before, down into the noise as in real data;
+seconds of `sparse_pca` over those of ``PCA(svd_solver="arpack")`` in the same run. ``planted``: a
+Zarr store of 400 samples by 1,000,000 features (1.6 GB in FOLDER), ten blocks of 500 features that
+move together, in noise; how many of the planted features are found, seconds, and the most memory
+that the process had.
+"""
+
+import argparse
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import zarr
+from scipy import sparse
+from sklearn.decomposition import PCA
+
+from streamsvd import sparse_pca
+
+CELLS, GENES, PROGRAMMES = 20_000, 3_000, 15
+FEATURES, SAMPLES, BLOCKS, SIZE = 1_000_000, 400, 10, 500
+
+
+def counts() -> None:
+    """Single-cell counts, sparse all the way."""
+    rng = np.random.default_rng(0)
+    base = rng.gamma(0.3, 0.4, GENES)
+    genes = rng.permutation(GENES)[: PROGRAMMES * 40].reshape(PROGRAMMES, 40)
+    parts = []
+    for _ in range(CELLS // 1000):
+        rates = np.tile(base, (1000, 1))
+        for number, programme in enumerate(genes):
+            on = rng.gamma(2.0, 0.5, (1000, 1)) * (rng.random((1000, 1)) < 0.1)
+            rates[:, programme] += on / (1 + number)
+        parts.append(sparse.csr_array(np.log1p(rng.poisson(rates)).astype(np.float32)))
+    x = sparse.csr_array(sparse.vstack(parts))
+    print(f"counts: {CELLS} x {GENES}, {x.nnz / CELLS / GENES:.1%} stored, p = {PROGRAMMES}, 5 %")
+    sparse_pca(x[:500], 3, sample_axis=0, progress=False)  # compiles
+    seconds = {}
+    for repeat in range(3):
+        began = time.perf_counter()
+        result = sparse_pca(x, PROGRAMMES, max_fill=0.05, sample_axis=0, progress=False)
+        seconds["sparse_pca"] = time.perf_counter() - began
+        began = time.perf_counter()
+        pca = PCA(PROGRAMMES, svd_solver="arpack", random_state=0).fit(x)
+        seconds["PCA"] = time.perf_counter() - began
+        share = result.explained_variance.sum() / pca.explained_variance_.sum()
+        print(
+            f"run {repeat}: sparse_pca {seconds['sparse_pca']:.2f} s, PCA {seconds['PCA']:.2f} s, "
+            f"ratio {seconds['sparse_pca'] / seconds['PCA']:.2f}; {share:.1%} of PCA's variance "
+            f"({result.settings['reduction']})",
+            flush=True,
+        )
+
+
+def planted(folder: Path) -> None:
+    """A million features, samples as rows."""
+    rng = np.random.default_rng(0)
+    store = folder / "planted.zarr"
+    array = zarr.create_array(store, shape=(SAMPLES, FEATURES), chunks=(50, 100_000), dtype="f4")
+    places = rng.permutation(FEATURES)[: BLOCKS * SIZE].reshape(BLOCKS, SIZE)
+    factors = rng.standard_normal((SAMPLES, BLOCKS)).astype(np.float32)
+    for start in range(0, SAMPLES, 50):
+        strip = rng.standard_normal((50, FEATURES), dtype=np.float32)
+        for block, features in enumerate(places):
+            strip[:, features] += (2.0 - 0.1 * block) * factors[
+                start : start + 50, block : block + 1
+            ]
+        array[start : start + 50] = strip
+    began = time.perf_counter()
+    result = sparse_pca(
+        store,
+        BLOCKS,
+        max_nonzeros=BLOCKS * SIZE,
+        sample_axis=0,
+        memory_limit="3GiB",
+        progress=False,
+    )
+    seconds = time.perf_counter() - began
+    found = np.isin(result.components.indices, places).sum()
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(
+        f"planted: {found} of {BLOCKS * SIZE} features found among {result.n_nonzeros} nonzeros, "
+        f"{seconds:.0f} s, at most {most:.2f} GiB ({result.settings['reduction']})"
+    )
+
+
+def main() -> None:
+    """Run what is asked for, or both."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("parts", nargs="*", default=["counts", "planted"])
+    parser.add_argument("--folder", type=Path, help="of the store; a temporary one by default")
+    options = parser.parse_args()
+    if "counts" in options.parts:
+        counts()
+    if "planted" in options.parts:
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            planted(Path(folder))
+
+
+if __name__ == "__main__":
+    main()
