@@ -11,6 +11,7 @@ from streamsvd.sizes import (
     ENTRY_BYTES,
     MIB,
     PAGE,
+    SEARCH_THREADS,
     TILE_WIDTH,
     batch_samples,
     block_width,
@@ -19,6 +20,7 @@ from streamsvd.sizes import (
     product_batch,
     product_rows,
     product_sums,
+    search_threads,
     sparse_width,
 )
 
@@ -284,7 +286,8 @@ def rotation_state(problem: Problem, m: int, width: int) -> int:
 
 def refinement_state(problem: Problem) -> int:
     """Memory of a search beside its covariance: a smaller factor, and dense (n, p) arrays."""
-    return 8 * problem.n_features * problem.n_components * (8 + 10)
+    n, p = problem.n_features, problem.n_components
+    return 8 * n * p * (8 + 10 * search_threads(n, p, SEARCH_THREADS))
 
 
 PLANS = {"gram": make_gram_plan, "samples": make_samples_plan, "factor": make_factor_plan}

@@ -43,6 +43,9 @@ TILE_WIDTH = 2048
 """Columns of a tile of block steps: wide enough for BLAS, few enough to stay in the cache."""
 
 
+SEARCH_THREADS = 4
+"""The most threads of a search."""
+
 PAGE = 4096
 
 
@@ -135,3 +138,12 @@ def strip_width(
     target = STRIP_BYTES if memory_limit is None else min(STRIP_BYTES, memory_limit // 32)
     chunk = max(8 * n_features * source_chunk, chunk_bytes)
     return min(source_chunk * max(1, target // chunk), n_samples)
+
+
+def search_threads(n_features: int, n_components: int, n_threads: int) -> int:
+    """Threads that try starts of a refinement.
+
+    For few features they get in each other's way; for very many each takes too much memory.
+    """
+    pays = n_features > 2000 and n_features * n_components <= 2_000_000
+    return min(n_threads, SEARCH_THREADS) if pays else 1

@@ -31,6 +31,7 @@ from streamsvd.refinement.moves import (
 )
 from streamsvd.refinement.pattern import DIRECT, Indices, Pattern
 from streamsvd.refinement.starts import Basis, Rotated, cut
+from streamsvd.sizes import search_threads
 from streamsvd.system import one_blas_thread
 
 GROWTH = (3.0, 1.0, 0.3, 0.1)  # growth of a cycle, in budgets
@@ -39,7 +40,6 @@ FIRST_CYCLE = 0.3  # growth of the cycle that tells which starts go on
 PROMISING = 0.9  # of the best start, what a start must explain to be tried
 WORK = 1200  # nonzeros up to which more than one start goes on
 WIDE, LARGE = 2000, 10000  # nonzeros up to which cycles are of any width, and not narrow
-THREADED = 2000  # features from which threads pay
 TOL, ROUNDS = 1e-4, 30  # a round that gains less is the last
 LAST_STEPS, LAST_TOL = 100, 1e-8  # polishing of the answer
 CUTS = (3, 12, 6)  # budgets that the first cut of the eigenvectors leaves
@@ -130,7 +130,7 @@ def refine_path(
         budget, most = min(budget, p * cov.n), min(cap or n, cov.n)
         goal = Goal(search, basis.diagonal, budget, most)
         given = [point for point in begun if _is_within(goal, point)]
-        count = n_threads if cov.n > THREADED else 1
+        count = search_threads(cov.n, p, n_threads)
         with ThreadPoolExecutor(count, thread_name_prefix="streamsvd-search") as threads:
             larger = _best(goal, cov, basis, given[:1], larger, threads)
         found[budget] = _as_refined(cov, larger, features, n, exponent)
