@@ -93,7 +93,7 @@ def planted(folder: Path) -> None:
         progress=False,
     )
     seconds = time.perf_counter() - began
-    places = zarr.open_array(store, mode="r").attrs["places"]
+    places = np.array(zarr.open_array(store, mode="r").attrs["places"])
     found = np.isin(result.components.indices, places).sum()
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(
