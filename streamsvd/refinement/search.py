@@ -36,7 +36,7 @@ from streamsvd.system import one_blas_thread
 
 GROWTH = (3.0, 1.0, 0.3, 0.1)  # growth of a cycle, in budgets
 FULLEST = 0.5  # of all entries, that a cycle grows to
-FIRST_CYCLE = 0.3  # growth of the cycle that tells which starts go on
+FIRST_CYCLE = (1.0, 0.3)  # growth of the cycle that tells which starts, or which one, go on
 PROMISING = 0.9  # of the best start, what a start must explain to be tried
 WORK = 1200  # nonzeros up to which more than one start goes on
 WIDE, LARGE = 2000, 10000  # nonzeros up to which cycles are of any width, and not narrow
@@ -163,7 +163,8 @@ def _best(
     tried = [point for point in found if point is not None]
     least = PROMISING * max(point.explained for point in tried)
     tried = [point for point in tried if point.explained >= least]
-    tried = list(threads.map(lambda point: _cycle(goal, point, FIRST_CYCLE), tried))
+    first = FIRST_CYCLE[_effort(goal) == 1]
+    tried = list(threads.map(lambda point: _cycle(goal, point, first), tried))
     tried.sort(key=lambda point: -point.explained)
     growth = GROWTH[_first_growth(goal, basis.p) :]
     is_model = goal.cov is not cov
