@@ -57,7 +57,7 @@ class Effort:
     fills : tuple of float
         For the two sparse PCAs of others.
     refined_fills : tuple of float
-        For `sparse_pca`, which takes minutes for MNIST.
+        For `sparse_pca`.
     max_iter : int
         Iterations of the elastic net.
     max_test : int, optional

@@ -15,6 +15,8 @@ Mask = NDArray[np.bool_]
 PANEL = 2048  # rows that are multiplied at once
 STEPS = 60  # of conjugate gradients for multipliers
 EXACT_STEPS = 500  # of those where the answer must be exact
+CHEAP = 200  # constraints up to which all steps of Newton's method are tried
+SLOW = 2  # of those that do not halve the defect, after which a search looks elsewhere
 DIRECT = 1500  # constraints up to which their normal matrix is factorised
 
 
@@ -164,13 +166,16 @@ class Pattern:
         if norms.min() < 1e-8:
             return None
         values = values / norms[self.col]
-        last, steps = np.inf, 0
+        last, steps, slow = np.inf, 0, 0
         for _ in range(30):
             defect = self.cross(values, values) - np.eye(self.p)
             size = float(np.max(np.abs(defect)))
             if size < goal or (size < 1e-13 and size >= last):
                 return values
             if not size < 0.9 or (size > 10.0 * last and not steps):
+                return None
+            slow += size > 0.5 * last
+            if slow == SLOW and goal > 1e-13 and len(self.pairs[0]) > CHEAP:
                 return None
             if goal < 1e-13 and size > 0.1 * last:
                 steps = EXACT_STEPS  # what the ridge of a singular normal matrix keeps back
