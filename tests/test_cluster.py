@@ -212,8 +212,15 @@ def test_tasks_are_nodes_of_the_tree(n_leaves: int, threads: int) -> None:
     assert many.total().tobytes() == one.total().tobytes()
 
 
-@pytest.mark.parametrize("kind", ["zarr", "dask", "csr"])
-@pytest.mark.parametrize("asked", [("features", "features"), ("samples", None), (None, None)])
+@pytest.mark.parametrize(
+    ("kind", "asked"),
+    [
+        ("zarr", ("features", "features")),
+        ("dask", ("samples", None)),
+        ("csr", ("features", "features")),
+        ("csr", (None, None)),
+    ],
+)
 def test_factors_have_the_same_bits(
     three: Client, tmp_path: Path, kind: str, asked: tuple[str | None, str | None]
 ) -> None:
@@ -275,7 +282,7 @@ def fresh() -> Iterator[Client]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(7))
+@pytest.mark.parametrize("seed", range(4))
 def test_workers_are_killed(fresh: Client, store: Path, seed: int) -> None:
     """Two of three, at any time in the ingest or the moves."""
     options: dict[str, Any] = {"center": "features", "normalize": "features"}
@@ -302,7 +309,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SVDResult]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_workers_are_killed_on_the_way_to_the_gram_matrix(
     fresh: Client, large: tuple[Path, SVDResult], seed: int
 ) -> None:
@@ -337,7 +344,7 @@ def same_factor(made: SVDResult, here: SVDResult) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_workers_are_killed_on_the_way_to_a_factor(
     fresh: Client, many: tuple[Path, dict[str, Any], SVDResult], seed: int
 ) -> None:

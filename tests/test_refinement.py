@@ -218,7 +218,7 @@ def test_planted(seed: int) -> None:
 def test_many_components() -> None:
     X = correlated(150, 400)
     A = X @ X.T
-    for budget in (60, 100, 400, 3000):
+    for budget in (60, 400):
         check(Gram(A), A, 60, budget, 150)
 
 

@@ -1,13 +1,14 @@
 """Sparse PCA of sparse counts beside scikit-learn's PCA, and of a million features in a store.
 
-    python examples/benchmarks/scale.py [counts] [planted] [--folder FOLDER]
+    python examples/benchmarks/scale.py [counts] [planted] [words] [--folder FOLDER]
 
 ``counts``: log counts of 20,000 cells by 3,000 genes as a CSR matrix, programmes of genes planted,
 each weaker than the one before, down into the noise as in real data;
 seconds of `sparse_pca` over those of ``PCA(svd_solver="arpack")`` in the same run. ``planted``: a
 Zarr store of 400 samples by 1,000,000 features (1.6 GB in FOLDER), ten blocks of 500 features that
 move together, in noise; how many of the planted features are found, seconds, and the most memory
-that the process had.
+that the process had. ``words``: 300,000 documents by 100,000 words of which 0.1 % are there, as a
+CSR matrix and as an AnnData in a Zarr store.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from sklearn.decomposition import PCA
 from streamsvd import sparse_pca
 
 CELLS, GENES, PROGRAMMES = 20_000, 3_000, 15
+DOCUMENTS, WORDS = 300_000, 100_000
 FEATURES, SAMPLES, BLOCKS, SIZE = 1_000_000, 400, 10, 500
 
 
@@ -103,17 +105,57 @@ def planted(folder: Path) -> None:
     )
 
 
+def words(folder: Path) -> None:
+    """Sparse in memory and in a store; words of a topic come together."""
+    rng = np.random.default_rng(0)
+    parts, per_part, each = [], 10_000, 85
+    topics = rng.permutation(WORDS)[: 15 * 100].reshape(15, 100)
+    for _ in range(DOCUMENTS // per_part):
+        any_words = rng.integers(0, WORDS, (per_part, each))
+        topic = topics[rng.integers(0, 15, per_part)]
+        of_topic = np.take_along_axis(topic, rng.integers(0, 100, (per_part, 15)), axis=1)
+        indices = np.concatenate([any_words, of_topic], axis=1).ravel()
+        start = np.arange(0, indices.size + 1, each + 15)
+        part = sparse.csr_array((np.ones(indices.size, "f4"), indices, start), (per_part, WORDS))
+        part.sum_duplicates()
+        parts.append(part)
+    x = sparse.csr_array(sparse.vstack(parts))
+    store = folder / "words.zarr"
+    group = zarr.open_group(store, mode="w")
+    group.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+    matrix = group.create_group("X")
+    kind = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
+    matrix.attrs.update(kind | {"shape": list(x.shape)})
+    for name in ("data", "indices", "indptr"):
+        matrix.create_array(name, data=getattr(x, name), chunks=(1_000_000,))
+    for name, data in {"CSR in memory": x, "AnnData in Zarr": store}.items():
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        began = time.perf_counter()
+        result = sparse_pca(data, 15, max_nonzeros=1500, sample_axis=0, progress=False)
+        seconds = time.perf_counter() - began
+        found = np.isin(result.components.indices, topics).sum()
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        print(
+            f"words, {name}: {found} of {topics.size} words found among {result.n_nonzeros}, "
+            f"{seconds:.0f} s, at most {most:.2f} GiB, {before:.2f} of them before the fit "
+            f"({result.settings['reduction']})",
+            flush=True,
+        )
+
+
 def main() -> None:
-    """Run what is asked for, or both."""
+    """Run what is asked for, or all."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("parts", nargs="*", default=["counts", "planted"])
+    parser.add_argument("parts", nargs="*", default=["counts", "planted", "words"])
     parser.add_argument("--folder", type=Path, help="of the store; a temporary one by default")
     options = parser.parse_args()
     if "counts" in options.parts:
         counts()
-    if "planted" in options.parts:
-        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        if "planted" in options.parts:
             planted(Path(folder))
+        if "words" in options.parts:
+            words(Path(folder))
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ def facts(made: Solution) -> dict[str, str]:
     explained = float(made.explained_variance_ratio.sum())
     found = {
         "data": f"{made.n_features} features x {made.n_samples} samples, worked on in {made.dtype}",
+        "reduction": made.settings["reduction"] or "none",
         "components": str(made.n_components) + (", refined" if made.refined is not None else ""),
         "transforms": _transforms(made),
         "fill": f"{made.n_nonzeros} nonzeros, {percent(made.fill)}",
@@ -55,9 +56,7 @@ def facts(made: Solution) -> dict[str, str]:
 
 
 def _transforms(made: Solution) -> str:
-    form = made.settings["reduction"]
-    where = "" if form is None else f" on X X^T (reduction={form!r})"
-    return f"{made.n_transforms}{where}; the fit stopped: {STOPPED[made.stopped]}"
+    return f"{made.n_transforms}; the fit stopped: {STOPPED[made.stopped]}"
 
 
 def component_rows(made: Solution) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
