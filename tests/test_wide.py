@@ -4,6 +4,8 @@ import json
 import re
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from streamsvd import (
 from streamsvd.cli.commands import main
 from streamsvd.plan import choose_reduction
 from streamsvd.problem import Problem
+from streamsvd.sizes import search_threads
 
 N, SAMPLES, P, BUDGET = 400, 90, 3, 60
 FORMS = ["gram", "samples", "factor"]
@@ -158,6 +161,37 @@ def test_scaled_data_have_the_same_supports(form: str, scale: float) -> None:
     if np.log2(scale).is_integer():
         assert other.components.toarray().tobytes() == one.components.toarray().tobytes()
     assert supports(other) == supports(one)
+
+
+def test_same_bits_for_any_number_of_threads_that_search() -> None:
+    """There are several where there are thousands of features."""
+    wide = planted(2500, 40)
+    assert search_threads(2500, P, 3) == 3
+    one, *others = (
+        sparse_pca(wide, P, max_nonzeros=200, reduction="samples", n_threads=n) for n in (1, 2, 5)
+    )
+    for other in others:
+        assert other.components.toarray().tobytes() == one.components.toarray().tobytes()
+        np.testing.assert_array_equal(other.explained_variance, one.explained_variance)
+
+
+def test_an_interruption_does_not_wait_for_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, released = [], threading.Event()
+
+    def interrupted(goal: Any, start: Any) -> Any:
+        calls.append(threading.current_thread().name)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        released.wait(60)
+
+    monkeypatch.setattr("streamsvd.refinement.search._within", interrupted)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        sparse_pca(planted(2500, 40), P, max_nonzeros=200, reduction="samples", n_threads=2)
+    took = time.monotonic() - began
+    released.set()
+    assert took < 30
+    assert all(name.startswith("streamsvd-search") for name in calls)
 
 
 @pytest.mark.parametrize("form", ["samples", "factor"])

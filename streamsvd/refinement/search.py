@@ -6,9 +6,10 @@ growing and shrinking back (`moves`) while that pays.  All of `A` that is needed
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -130,9 +131,8 @@ def refine_path(
         budget, most = min(budget, p * cov.n), min(cap or n, cov.n)
         goal = Goal(search, basis.diagonal, budget, most)
         given = [point for point in begun if _is_within(goal, point)]
-        count = search_threads(cov.n, p, n_threads)
-        with ThreadPoolExecutor(count, thread_name_prefix="streamsvd-search") as threads:
-            larger = _best(goal, cov, basis, given[:1], larger, threads)
+        with _each(search_threads(cov.n, p, n_threads)) as each:
+            larger = _best(goal, cov, basis, given[:1], larger, each)
         found[budget] = _as_refined(cov, larger, features, n, exponent)
     return [found[min(budget, p * cov.n)] for budget in budgets]
 
@@ -147,32 +147,45 @@ def repolish(cov: Covariance, rows: sparse.csr_array) -> Refined:
     return _as_refined(scaled, end, np.arange(cov.n), cov.n, exponent)
 
 
+@contextmanager
+def _each(count: int) -> Iterator[Callable[..., Iterator[Any]]]:
+    """`map`, here or on threads, for which an interruption does not wait."""
+    if count == 1:
+        yield map
+        return
+    threads = ThreadPoolExecutor(count, thread_name_prefix="streamsvd-search")
+    try:
+        yield threads.map
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+
+
 def _best(
     goal: Goal,
     cov: Covariance,
     basis: Basis,
     given: Sequence[Point],
     larger: Point | None,
-    threads: Executor,
+    each: Callable[..., Iterator[Any]],
 ) -> Point:
     """The best point found in the search, polished on the exact `cov`, or a given one."""
     if goal.budget >= basis.vectors.size and goal.cap >= cov.n:  # the answer is known: PCA
         pattern = Pattern(basis.vectors.shape, np.arange(basis.vectors.size))
         return polish(cov, pattern, basis.vectors.ravel(), LAST_STEPS, LAST_TOL)
-    found = threads.map(lambda start: _within(goal, start()), _starts(goal, basis, given, larger))
+    found = each(lambda start: _within(goal, start()), _starts(goal, basis, given, larger))
     tried = [point for point in found if point is not None]
     least = PROMISING * max(point.explained for point in tried)
     tried = [point for point in tried if point.explained >= least]
     first = FIRST_CYCLE[_effort(goal) == 1]
-    tried = list(threads.map(lambda point: _cycle(goal, point, first), tried))
+    tried = list(each(lambda point: _cycle(goal, point, first), tried))
     tried.sort(key=lambda point: -point.explained)
     growth = GROWTH[_first_growth(goal, basis.p) :]
     is_model = goal.cov is not cov
     tried = tried[: max(_effort(goal), 1 + is_model)]
-    ends = list(threads.map(lambda point: _rounds(goal, point, growth), tried))
+    ends = list(each(lambda point: _rounds(goal, point, growth), tried))
     if is_model:  # from the model to the truth, where another may be the best
         true = goal._replace(cov=cov)
-        ends = list(threads.map(lambda end: _taken_to(true, end), ends))
+        ends = list(each(lambda end: _taken_to(true, end), ends))
     end = max(ends, key=lambda point: point.explained)
     if is_model:
         end = _rounds(true, end, GROWTH[1:])
