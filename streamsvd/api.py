@@ -93,7 +93,7 @@ def sparse_svd(
         that the leading components explain most, 5000 of them by default. ``"samples"``: the data
         themselves, in memory, for few samples; exact. ``"factor"``: ``B B^T + diag(d)`` of a
         `rank`, from two passes over the data; one more makes the variances exact, those of the
-        path being those of the factor. Memory: ``16 n N + 144 n p`` bytes, or about ``40 n r`` and
+        path being those of the factor. Memory: ``16 n N + 384 n p`` bytes, or about ``40 n r`` and
         buffers; `plan_svd` tells.
     rank : int, optional
         `r`, columns of the factor; ``10 p`` by default, and at least 50. More is nearer to
@@ -287,7 +287,7 @@ def sparse_pca(
     Notes
     -----
     Memory: two n x n matrices of float64, more while very many samples are read; or, in bytes,
-    ``16 n N + 144 n p``; or about ``40 n r`` and buffers, r the rank. Time: one read and ``n^2 N``
+    ``16 n N + 384 n p``; or about ``40 n r`` and buffers, r the rank. Time: one read and ``n^2 N``
     operations, or one read, or three and ``8 n N r``; then a search of seconds to a minute, longer
     for more nonzeros.
 
