@@ -317,8 +317,8 @@ class Options:
     def transforms_for(self, n_features: int) -> int:
         """`n_transforms`, by default ``round(10 p log2(n))`` as in the author's script.
 
-        As many columns make ``round(10 log2(n))`` block steps. With a budget of nonzeros on the
-        ``X X^T`` the budget ends a run of pairs.
+        As many columns make ``round(10 log2(n))`` block steps. On ``X X^T`` a budget of nonzeros
+        ends a run of pairs, or `MOST_ON_MODELS` of them where that is no matrix.
         """
         if self.n_transforms is not None:
             return int(self.n_transforms)

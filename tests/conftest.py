@@ -21,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import streamsvd
+from streamsvd import sizes
 from streamsvd.algorithm.replay import replay
 from streamsvd.matrix.working import WorkingMatrix
 
@@ -220,3 +221,12 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     server = Forks(tmp_path_factory.mktemp("forks"))
     yield server
     server.close()
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few samples in a batch and a leaf: little data has many of each."""
+    monkeypatch.setattr(sizes, "BATCH_BYTES", 8)
+    monkeypatch.setattr(sizes, "FEW_SAMPLES", 16)
+    monkeypatch.setattr(sizes, "PRODUCT_LEAF", 48)
+    monkeypatch.setattr(sizes, "LEAF_BATCHES", 3)

@@ -62,15 +62,6 @@ CUTS = {
 }
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few samples in a batch and a leaf: little data has many of each."""
-    monkeypatch.setattr(sizes, "BATCH_BYTES", 8)
-    monkeypatch.setattr(sizes, "FEW_SAMPLES", 16)
-    monkeypatch.setattr(sizes, "PRODUCT_LEAF", 48)
-    monkeypatch.setattr(sizes, "LEAF_BATCHES", 3)
-
-
 def split(data: Any, cuts: list[int]) -> list[Any]:
     bounds = [0, *cuts, data.shape[0]]
     return [data[a:b] for a, b in pairwise(bounds)]

@@ -42,12 +42,8 @@ N, SAMPLES = 40, 700
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few samples in a batch and a leaf, few features in a panel: small data has many of each."""
-    monkeypatch.setattr(sizes, "BATCH_BYTES", 8)
-    monkeypatch.setattr(sizes, "FEW_SAMPLES", 16)
-    monkeypatch.setattr(sizes, "PRODUCT_LEAF", 48)
-    monkeypatch.setattr(sizes, "LEAF_BATCHES", 3)
+def small(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few features in a panel too."""
     monkeypatch.setattr(products, "product_rows", lambda n: 7)
 
 

@@ -6,7 +6,7 @@ Signal Processing Letters, 2021.
 ======================================  ========================================================
 in the paper                            here
 ======================================  ========================================================
-`X` (n x N), `p`, `m`                   `streamsvd.plan.Problem`; the working matrix is
+`X` (n x N), `p`, `m`                   `streamsvd.problem.Problem`; the working matrix is
                                         `streamsvd.matrix.working.WorkingMatrix`
 Algorithm 1                             `algorithm_1.algorithm_1`
 (i, j) of the largest score             `coordinator.Coordinator.best`, `streamsvd.kernels.scores`

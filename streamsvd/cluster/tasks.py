@@ -147,7 +147,7 @@ def sum_leaves(
     # pickled once, not for each task: it may hold where each of its samples begins
     whole = None
     if not source.computed_by_workers:
-        whole = submitted.submit(_itself, source, key=key_of("source"))
+        whole = submitted.broadcast(source)
     for k, (level, lo, hi) in enumerate(_tasks(n_leaves, threads)):
         start, stop = lo * leaf, min(hi * leaf, source.n_samples)
         part = _part(submitted, source, start, stop) if whole is None else whole
@@ -163,10 +163,6 @@ def sum_leaves(
 def _tree(submitted: Submitted) -> SumTree:
     """Sums on the workers."""
     return SumTree(lambda total, node: submitted.submit(_sum, total, node))
-
-
-def _itself(source: Source) -> Source:
-    return source
 
 
 def _sum(total: Any, node: Any) -> Any:

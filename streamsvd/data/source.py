@@ -105,7 +105,7 @@ class Source:
         return int(self.n_features * samples * self.dtype.itemsize)
 
     def sizes(self) -> dict[str, Any]:
-        """What a `streamsvd.plan.Problem` has of its source."""
+        """What a `streamsvd.problem.Problem` has of its source."""
         return {
             "n_features": self.n_features,
             "n_samples": self.n_samples,

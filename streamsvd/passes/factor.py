@@ -180,7 +180,7 @@ def nystroem(product: Product) -> Factored:
 
     With `T` orthonormal and near the leading eigenvectors, as in `factor_of`, this is the factor of
     two passes; with a random `T` it is that of one. Components found on that explain as much, but
-    it tells of 0.5 to 2.5 points less of 100 at the same rank: see `plan.Problem.asked_rank`.
+    it tells of 0.5 to 2.5 points less of 100 at the same rank: see `Problem.asked_rank`.
     Directions whose energy is within the rounding of the largest are left out.
     """
     values, test, diagonal = product.values, product.test, product.diagonal

@@ -33,7 +33,6 @@ class SampleSum(ABC):
     shift : (n,) array, optional
         What is subtracted from features that are centred or scaled; the first sample (centred and
         scaled itself, if samples are) by default.
-
     leaf_size : int
         Samples of a leaf: a function of `n` alone.
 

@@ -56,9 +56,9 @@ def refined_at(
     if cov is None and source is not None:
         cov = refitted(made, source, work)
     assert cov is not None  # noqa: S101  (one of the two is there)
-    nonzeros, smaller = made.path()["n_nonzeros"], [b for b in budgets if b < made.n_nonzeros]
-    ends = {int(np.flatnonzero(nonzeros <= budget)[-1]) for budget in smaller}
-    starts = [made.components, *(made.at(k).components for k in sorted(ends))]
+    entries = made.n_components * made.n_features
+    smaller = [budget / entries for budget in budgets if budget < made.n_nonzeros]
+    starts = [made.components, *(made.at(fill=fill).components for fill in smaller)]
     found = refine_path(cov, made.n_components, budgets, cap, starts, work.n_threads)
     if not _is_model(cov):
         return found

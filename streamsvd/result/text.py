@@ -43,7 +43,7 @@ def facts(made: Solution) -> dict[str, str]:
         "data": f"{made.n_features} features x {made.n_samples} samples, worked on in {made.dtype}",
         "reduction": made.settings["reduction"] or "none",
         "components": str(made.n_components) + (", refined" if made.refined is not None else ""),
-        "transforms": _transforms(made),
+        "transforms": f"{made.n_transforms}; the fit stopped: {STOPPED[made.stopped]}",
         "fill": f"{made.n_nonzeros} nonzeros, {percent(made.fill)}",
         "singular values": f"{made.singular_values.sum():.6g} in sum",
         "explained variance": percent(explained) + ("" if made.is_exact else OF_A_FACTOR),
@@ -53,10 +53,6 @@ def facts(made: Solution) -> dict[str, str]:
     if made.bytes_read is not None:
         found["read"] = format_bytes(made.bytes_read)
     return found
-
-
-def _transforms(made: Solution) -> str:
-    return f"{made.n_transforms}; the fit stopped: {STOPPED[made.stopped]}"
 
 
 def component_rows(made: Solution) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
