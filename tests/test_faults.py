@@ -1,5 +1,6 @@
 """Killed, out of disk, damaged: a clear error or the same bits, never a wrong result."""
 
+import asyncio
 import errno
 import hashlib
 import itertools
@@ -402,6 +403,27 @@ def test_a_full_disk_while_saving(there: bool, room: int, tmp_path: Path) -> Non
         assert bits(SVDResult.load(path)) == bits(made.at(20))
     made.save(path, overwrite=True)
     assert bits(SVDResult.load(path)) == bits(made)
+
+
+def test_nothing_is_written_after_an_error(tmp_path: Path, monkeypatch: Any) -> None:
+    """Zarr writes several files at once: the slow ones do not bring back what was removed."""
+    fast = LocalStore.set
+
+    async def slow(self: LocalStore, key: str, value: Any) -> None:
+        if key != "zarr.json":
+            await asyncio.sleep(0.2)
+        await fast(self, key, value)
+
+    async def full(self: LocalStore, key: str, value: Any) -> None:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+    made = sparse_svd(normal(12, 400), P, n_transforms=100)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "set", slow)
+        patch.setattr(LocalStore, "set_if_not_exists", full)
+        refused_for_space(lambda: made.save(tmp_path / "result.zarr"))
+    time.sleep(0.4)
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_full_disk_while_scores_are_written(tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import zarr
-from zarr.storage import LocalStore
 
 from streamsvd.arrays import Array
 from streamsvd.errors import OptionError, SourceError
 from streamsvd.storage.asides import leftovers, replaced
 from streamsvd.storage.checksums import checksum_of_file, checksum_of_json
 from streamsvd.storage.outputs import refuse_existing
+from streamsvd.storage.settled import settled_store
 
 NUMBERS = (
     "bool",
@@ -57,8 +57,8 @@ def write_group(
             f"{target} exists and is not a result of streamsvd; it is not overwritten"
         )
     json.dumps(attributes, allow_nan=False)  # zarr would write NaN, which is not JSON
-    with replaced(target, overwrite) as new:
-        group = zarr.create_group(LocalStore(new), zarr_format=3)
+    with replaced(target, overwrite) as new, settled_store(new) as store:
+        group = zarr.create_group(store, zarr_format=3)
         for name, values in arrays.items():
             group.create_array(
                 name,

@@ -14,6 +14,7 @@ from zarr.storage import LocalStore
 
 from streamsvd.errors import OptionError, ResourceError, SourceError
 from streamsvd.storage.asides import replaced
+from streamsvd.storage.settled import settled_store
 
 # ------------------------------------------------------------------------------------ results
 
@@ -33,9 +34,9 @@ def new_output(
     """
     target = Path(path).expanduser().absolute()
     refuse_existing(target)
-    with replaced(target) as aside:
+    with replaced(target) as aside, settled_store(aside) as store:
         yield zarr.create_array(
-            LocalStore(aside),
+            store,
             shape=shape,
             chunks=chunks,
             dtype=dtype.newbyteorder("="),
