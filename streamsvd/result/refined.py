@@ -11,9 +11,10 @@ from dask.utils import format_bytes
 from streamsvd.arrays import Array
 from streamsvd.data import Source
 from streamsvd.errors import OptionError, ResourceError
-from streamsvd.options import Options, Reading
+from streamsvd.options import Options, Reading, whole
 from streamsvd.progress import Progress
 from streamsvd.refinement import Gram
+from streamsvd.result.certificates import Certificate, certified
 from streamsvd.result.measured import Measured
 from streamsvd.result.refining import Work, measure_exactly, refined_at, refitted
 from streamsvd.system import free_memory
@@ -107,6 +108,44 @@ class Refinable(Measured):
         limits = {"max_nonzeros_per_component": cap, "n_threads": n_threads}
         budgets = [self._budget(max_fill=fill, **limits) for fill in max_fill]
         return self._refined(budgets, cap, X, Work.by(n_threads, client, progress), reading)
+
+    def certificate(
+        self,
+        X: Any = None,
+        *,
+        steps: int = 30,
+        n_threads: int | None = None,
+        client: Any = None,
+        progress: Progress = None,
+        **reading: Unpack[Reading],
+    ) -> Certificate:
+        """How much better any sparse components could be: a bound that is proven.
+
+        No orthonormal components, as many as these and with as many nonzeros in all, explain more
+        of the variance than `Certificate.bound`, wherever they are: from the dual of a convex
+        relaxation, see `streamsvd.refinement.certificate`. Print it for one line.
+
+        Parameters
+        ----------
+        X : path, zarr.Array or array, optional
+            The data of the fit, for one more pass; not needed right after ``reduction="gram"`` or
+            ``"samples"``.
+        steps : int
+            Of the alternating direction method; more make the bound tighter, 0 is quick.
+        n_threads, client, progress, **reading
+            As in `refine`.
+
+        Notes
+        -----
+        Cost: all eigenvalues of the Gram matrix for each step, seconds for hundreds of features.
+        Where there is no n x n matrix, the 1000 features of largest variance are looked at one by
+        one, and the others bounded by their variances alone: tight for small budgets, where these
+        have the nonzeros, else loose.
+        """
+        whole(0).check("steps", steps)
+        Options(n_components=self.n_components, n_threads=n_threads)
+        source = None if X is None else self._open(X, reading)
+        return certified(self, source, Work.by(n_threads, client, progress), steps)
 
     def _budget(self, **limits: Any) -> int:
         """The nonzeros that refined components may have."""
