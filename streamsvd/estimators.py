@@ -227,7 +227,7 @@ class SparseSVD(_SparseComponents):
         From 1 to ``min(n_samples, n_features)``.
     n_transforms, algorithm, batch_size, selection, reduction, rank, fill_penalty, max_fill
         See `streamsvd.sparse_svd`.
-    max_nonzeros, max_nonzeros_per_component, pivot, refine, center, normalize, dtype, tol
+    max_nonzeros, max_nonzeros_per_component, pivot, refine, effort, center, normalize, dtype, tol
         See `streamsvd.sparse_svd`.
     random_state, memory_limit, n_threads
         See `streamsvd.sparse_svd`.
@@ -282,6 +282,7 @@ class SparseSVD(_SparseComponents):
         max_nonzeros_per_component: int | None = None,
         pivot: bool = False,
         refine: bool = False,
+        effort: str = "normal",
         center: str | None = None,
         normalize: str | None = None,
         dtype: Any = None,
@@ -321,7 +322,7 @@ class StreamingSparsePCA(_SparseComponents):
         See `streamsvd.sparse_pca`.
     reduction, rank
         See `streamsvd.sparse_pca`, and `partial_fit` for what they mean there.
-    fill_penalty, pivot, refine, center, normalize, tol
+    fill_penalty, pivot, refine, effort, center, normalize, tol
         See `streamsvd.sparse_pca`.
     sample_axis, sample_dim, layer, missing_chunks, storage_options, sparse_components, progress
         See `SparseSVD`.
@@ -360,6 +361,7 @@ class StreamingSparsePCA(_SparseComponents):
         fill_penalty: float = 0.5,
         pivot: bool = True,
         refine: bool = True,
+        effort: str = "normal",
         center: str | None = "features",
         normalize: str | None = None,
         sample_axis: int = 0,
@@ -408,10 +410,8 @@ class StreamingSparsePCA(_SparseComponents):
 
         Parameters
         ----------
-        X
+        X, y
             As for `fit`.
-        y
-            Ignored.
 
         Returns
         -------

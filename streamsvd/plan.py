@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dask.utils import format_bytes
 
 from streamsvd.errors import ResourceError
-from streamsvd.problem import MOST_ROTATED, Problem
+from streamsvd.problem import MOST_RELAXED, MOST_ROTATED, Problem
 from streamsvd.sizes import (
     ENTRY_BYTES,
     MIB,
@@ -192,7 +192,7 @@ def make_gram_plan(problem: Problem, *, memory_limit: int) -> Plan:
     strips = n * strip * 8 + 3 * problem.decoded_bytes(strip) + 2 * 8 * n * batch_samples(n)
     sums = gram_sums(n, n_samples)
     reading = strips + sums * matrix
-    rotating = matrix + rotation_state(problem, n, 0)
+    rotating = matrix + rotation_state(problem, n, 0) + relaxation_state(problem)
     kept = sums * matrix if problem.in_batches else 0  # to which more batches may be added
     if n_block_steps:
         rotating += block_state(n, n, p, n_block_steps, 8)
@@ -287,7 +287,13 @@ def rotation_state(problem: Problem, m: int, width: int) -> int:
 def refinement_state(problem: Problem) -> int:
     """Memory of a search beside its covariance: a smaller factor, and dense (n, p) arrays."""
     n, p = problem.n_features, problem.n_components
-    return 8 * n * p * (8 + 10 * search_threads(n, p, SEARCH_THREADS))
+    dense = 8 * n * p * (8 + 10 * search_threads(n, p, SEARCH_THREADS))
+    return dense + relaxation_state(problem)
+
+
+def relaxation_state(problem: Problem) -> int:
+    """Memory of the convex relaxation: ten matrices of the features that it looks at."""
+    return 80 * min(problem.n_features, MOST_RELAXED) ** 2 if problem.relaxes else 0
 
 
 PLANS = {"gram": make_gram_plan, "samples": make_samples_plan, "factor": make_factor_plan}

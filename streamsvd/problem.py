@@ -11,6 +11,9 @@ from streamsvd.sizes import strip_width
 MOST_ROTATED = 2000
 """Features among which transforms are made where ``X X^T`` is no matrix in memory."""
 
+MOST_RELAXED = 1000
+"""Features up to which the convex relaxation takes seconds."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
@@ -33,6 +36,8 @@ class Problem:
         The most nonzeros of all components.
     fill_penalty : float
         `alpha`.
+    relaxes : bool
+        Whether refinement starts from the convex relaxation too.
     seed : int
         Of random pairs.
     source_chunk : int
@@ -60,6 +65,7 @@ class Problem:
     selection: str = "nuclear"
     budget: int | None = None
     fill_penalty: float = 0.0
+    relaxes: bool = False
     seed: int = 0
     source_chunk: int = 1
     source_itemsize: int = 8

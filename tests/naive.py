@@ -6,6 +6,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 import scipy.linalg
@@ -368,3 +369,43 @@ def mix_supports(supports: Supports, i: int, j: int, G: Array) -> None:
         set().union(*(s for s, factor in zip(pair, column, strict=True) if factor))
         for column in G.T
     )
+
+
+# ------------------------------------------------------------------- the best sparse components
+
+
+def most_explained(A: np.ndarray, p: int, K: int) -> float:
+    """What `p` orthonormal columns with `K` nonzeros explain at most, over all supports.
+
+    Exact for one component, and where supports are equal or disjoint; where they overlap each
+    column in turn is the best one orthogonal to the others.
+    """
+    n = len(A)
+    supports = [s for k in range(1, n + 1) for s in combinations(range(n), k)]
+    best = 0.0
+    for chosen in combinations_with_replacement(supports, p):
+        if sum(map(len, chosen)) == min(K, p * n):
+            best = max(best, _explained_on(A, [list(s) for s in chosen]))
+    return best
+
+
+def _explained_on(A: np.ndarray, supports: list[list[int]]) -> float:
+    n, p = len(A), len(supports)
+    U = np.zeros((n, p))
+    reached = 0.0
+    for _ in range(8):
+        for c, support in enumerate(supports):
+            others = np.delete(U, c, axis=1)[support]
+            # orthonormal basis of what is orthogonal to the other columns on this support
+            left, sizes, _ = np.linalg.svd(others, full_matrices=True)
+            free = left[:, np.count_nonzero(sizes > 1e-9) :]
+            if free.shape[1] == 0:
+                return 0.0
+            part = free.T @ A[np.ix_(support, support)] @ free
+            U[:, c] = 0.0
+            U[support, c] = free @ np.linalg.eigh(part)[1][:, -1]
+        now = float(np.trace(U.T @ A @ U))
+        if now <= reached * (1 + 1e-9):
+            break
+        reached = now
+    return reached

@@ -237,6 +237,7 @@ MINIMAL = {
     "fit": "x --components 1 --out r",
     "transform": "r x --out s",
     "accuracy": "r x",
+    "certificate": "r x",
     "plot": "r --out p.png",
     "convert": "x.npy x.zarr",
 }
@@ -253,6 +254,7 @@ MINIMAL = {
         ),
         ("transform", SVDResult.transform, {"self", "X", "client"}, {"scheduler"}),
         ("accuracy", SVDResult.accuracy, {"self", "X", "client"}, {"scheduler"}),
+        ("certificate", SVDResult.certificate, {"self", "X", "client"}, {"scheduler"}),
         ("plot", SVDResult.plot, {"self", "feature_names", "labels"}, {"out", "overwrite"}),
         ("convert", convert, {"source", "out"}, set()),
     ],
@@ -372,6 +374,20 @@ def test_accuracy(store, result):
         "orthogonality error": f"{measured.orthogonality_error:.6g}",
         "true singular values": " ".join(f"{s:.6g}" for s in measured.true_singular_values),
     }
+
+
+def test_certificate(tmp_path, store):
+    saved = tmp_path / "r.zarr"
+    run("pca", store, "--components", 2, "--max-nonzeros", 6, "--out", saved)
+    loaded = SVDResult.load(saved)
+    for effort in ("low", "high"):
+        expected = loaded.certificate(store, effort=effort)
+        assert run("certificate", saved, store, "--effort", effort).stdout == f"{expected}\n"
+    asked = ("--components", 2, "--max-nonzeros", 6, "--effort", "high")
+    run("pca", store, *asked, "--out", tmp_path / "h")
+    proven = SVDResult.load(tmp_path / "h").certified
+    assert run("certificate", tmp_path / "h", store).stdout == f"{proven}\n"
+    assert f"at most             {proven.bound:.2%}" in run("info", tmp_path / "h").stdout
 
 
 def test_accuracy_without_the_singular_values(store, result):

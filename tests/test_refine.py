@@ -64,7 +64,7 @@ def check(problem: Problem) -> np.ndarray:
     """What holds for any refinement; returns the rows."""
     gram, start, budget = problem
     p, n = start.shape
-    components, energies, _ = refine_rows(gram, start, budget)
+    components, energies, *_ = refine_rows(gram, start, budget)
     rows = components.toarray()
     assert rows.shape == (p, n)
     assert np.all(np.isfinite(rows))

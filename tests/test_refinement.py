@@ -49,7 +49,7 @@ def forms(X: np.ndarray) -> list[Any]:
 
 def check(cov: Any, gram: np.ndarray, p: int, budget: int, cap: int) -> float:
     """What holds for any refinement; returns the explained variance, as a share."""
-    components, energies, _ = refine(cov, p, budget, cap)
+    components, energies, *_ = refine(cov, p, budget, cap)
     n = len(gram)
     rows = components.toarray()
     assert rows.shape == (p, n)

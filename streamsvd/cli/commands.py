@@ -182,6 +182,29 @@ def accuracy(result: str, source: str, scheduler: str | None, **options: Any) ->
 
 @main.command()
 @click.argument("result")
+@click.argument("source")
+@OF_THE_FIT
+@MISSING_CHUNKS
+@option(
+    "--effort",
+    "More steps of a convex relaxation make the bound tighter. [default: that which is in RESULT, "
+    "else normal]",
+    values=["low", "normal", "high"],
+)
+@option("--threads n_threads", "Threads. [default: all processors]", "K", type=int)
+@SCHEDULER
+@QUIET
+def certificate(result: str, source: str, scheduler: str | None, **options: Any) -> None:
+    """Prove how near the best the components in RESULT are; SOURCE are the data of the fit."""
+    from streamsvd import SVDResult
+    from streamsvd.cluster import client_of
+
+    with client_of(scheduler) as client:
+        click.echo(SVDResult.load(result).certificate(source, client=client, **options))
+
+
+@main.command()
+@click.argument("result")
 @option(
     "--kind",
     "Loadings; explained variance; that or the accuracy against transforms and fill; scores.",

@@ -49,6 +49,7 @@ def posed(source: Source, options: Options) -> Problem:
         selection=options.score,
         budget=options.budget(source.n_features),
         fill_penalty=options.fill_penalty,
+        relaxes=options.refine and options.effort == "high",
         seed=options.seed(),
         n_stored=source.n_stored if stays_sparse(source, options.center) else None,
     )

@@ -60,6 +60,7 @@ def fit(x: Any, options: Options, progress: Progress, client: Any = None) -> SVD
                 source if problem.reduction in (None, "factor") and source.is_readable else None,
                 max_nonzeros=problem.budget,
                 max_nonzeros_per_component=options.max_nonzeros_per_component,
+                effort=options.effort,
                 n_threads=options.n_threads,
                 client=client,
                 progress=progress,

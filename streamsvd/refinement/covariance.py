@@ -51,6 +51,9 @@ class Covariance(Protocol):
     def restricted(self, features: NDArray[np.intp]) -> "Covariance":
         """The covariance of these features alone."""
 
+    def block(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Array:
+        """The matrix at these features."""
+
     def dense(self) -> Array:
         """(n, n) the matrix itself, for few features."""
 
@@ -96,6 +99,10 @@ class Gram:
             return lambda values: pattern.pick(part @ pattern.compact(values))
         order, start = pattern.by_column, pattern.column_start
         return lambda values: gram_entries(self.matrix, pattern.row, order, start, values)
+
+    def block(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Array:
+        """The matrix at these features."""
+        return self.matrix[np.ix_(rows, columns)]
 
     def dense(self) -> Array:
         """The matrix itself."""
@@ -173,6 +180,13 @@ class Factor:
         if rest is None:
             return product
         return lambda values: product(values) + rest * values
+
+    def block(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Array:
+        """The matrix at these features."""
+        block = self.factor[rows] @ self.factor[columns].T
+        if self.rest is not None:
+            block += np.where(rows[:, None] == columns, self.rest[rows, None], 0.0)
+        return block
 
     def dense(self) -> Array:
         """(n, n) the matrix itself, for few features."""

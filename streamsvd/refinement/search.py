@@ -5,7 +5,7 @@ several starts (`starts`, `disjoint`), one cycle each, and the best of them take
 growing and shrinking back (`moves`) while that pays.  All of `A` that is needed is in `covariance`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -31,7 +31,7 @@ from streamsvd.refinement.moves import (
     shrink,
 )
 from streamsvd.refinement.pattern import DIRECT, Indices, Pattern
-from streamsvd.refinement.starts import Basis, Rotated, cut
+from streamsvd.refinement.starts import Basis, Rotated, cut, relaxed_basis
 from streamsvd.sizes import search_threads
 from streamsvd.system import one_blas_thread
 
@@ -48,6 +48,10 @@ GROUPS = (0.7, 0.5, 0.35, 0.25, 0.2, 0.15, 0.1)  # number of groups, over that o
 RANK = 8  # of the factor that stands for the data in the search, in components
 
 
+Start = Callable[[], Point | None]
+"""To be called."""
+
+
 class Refined(NamedTuple):
     """Refined components, in no order."""
 
@@ -57,6 +61,8 @@ class Refined(NamedTuple):
     """(p,) sum of squares of the scores of each component, ``x^T A x``."""
     is_exact: bool = True
     """Whether `A` was ``X X^T`` itself there, not a factor of it."""
+    bound: float | None = None
+    """What no components within the budget explain more than, where the search has proven one."""
 
 
 def refine(
@@ -66,6 +72,7 @@ def refine(
     cap: int | None = None,
     starts: Sequence[sparse.csr_array] = (),
     n_threads: int = 1,
+    effort: str = "normal",
 ) -> Refined:
     """Sparse orthonormal components that explain as much as can be found.
 
@@ -84,13 +91,15 @@ def refine(
         answer explains at least as much.
     n_threads : int
         That try starts.
+    effort : {"normal", "high"}
+        Whether to start from the convex relaxation too.
 
     Returns
     -------
     Refined
         Orthonormal to rounding, exactly sparse; the same bits for any number of threads.
     """
-    return refine_path(cov, n_components, [max_nonzeros], cap, starts, n_threads)[0]
+    return refine_path(cov, n_components, [max_nonzeros], cap, starts, n_threads, effort)[0]
 
 
 @one_blas_thread
@@ -101,12 +110,13 @@ def refine_path(
     cap: int | None = None,
     starts: Sequence[sparse.csr_array] = (),
     n_threads: int = 1,
+    effort: str = "normal",
 ) -> list[Refined]:
     """The same at many budgets, the answer of each a start of the next smaller one.
 
     Parameters
     ----------
-    cov, n_components, cap, starts, n_threads
+    cov, n_components, cap, starts, n_threads, effort
         See `refine`.
     budgets : sequence of int
         In any order.
@@ -132,8 +142,13 @@ def refine_path(
         goal = Goal(search, basis.diagonal, budget, most)
         given = [point for point in begun if _is_within(goal, point)]
         with _each(search_threads(cov.n, p, n_threads)) as each:
-            larger = _best(goal, cov, basis, given[:1], larger, each)
-        found[budget] = _as_refined(cov, larger, features, n, exponent)
+            asked = _starts(goal, basis, given[:1], larger)
+            larger, bound = _best(goal, cov, basis, given[:1], asked, each), None
+            if effort == "high":
+                relaxed, bound = relaxed_basis(search, basis, budget)
+                asked = _cuts(goal, relaxed, len(CUTS))
+                larger = _best(goal, cov, basis, [larger], asked, each)
+        found[budget] = _as_refined(cov, larger, features, n, exponent, bound)
     return [found[min(budget, p * cov.n)] for budget in budgets]
 
 
@@ -165,14 +180,14 @@ def _best(
     cov: Covariance,
     basis: Basis,
     given: Sequence[Point],
-    larger: Point | None,
+    starts: Iterable[Start],
     each: Callable[..., Iterator[Any]],
 ) -> Point:
-    """The best point found in the search, polished on the exact `cov`, or a given one."""
+    """The best point found from `starts`, polished on the exact `cov`, or a given one."""
     if goal.budget >= basis.vectors.size and goal.cap >= cov.n:  # the answer is known: PCA
         pattern = Pattern(basis.vectors.shape, np.arange(basis.vectors.size))
         return polish(cov, pattern, basis.vectors.ravel(), LAST_STEPS, LAST_TOL)
-    found = each(lambda start: _within(goal, start()), _starts(goal, basis, given, larger))
+    found = each(lambda start: _within(goal, start()), starts)
     tried = [point for point in found if point is not None]
     least = PROMISING * max(point.explained for point in tried)
     tried = [point for point in tried if point.explained >= least]
@@ -225,8 +240,8 @@ def _first_growth(goal: Goal, p: int) -> int:
 
 def _starts(
     goal: Goal, basis: Basis, given: Sequence[Point], larger: Point | None
-) -> Iterator[Callable[[], Point | None]]:
-    """All that may lead somewhere, to be called."""
+) -> Iterator[Start]:
+    """All that may lead somewhere."""
     cov, p = goal.cov, basis.p
     for point in given:
         yield partial(enter, cov, point.pattern, point.values)
@@ -239,9 +254,13 @@ def _starts(
     if p * (p + 1) // 2 > DIRECT:  # supports that meet anywhere have too many constraints
         yield partial(_group_start, goal, basis)
     else:
-        for rotation in rotations[:effort]:
-            for budgets in CUTS[:effort]:
-                yield partial(cut, goal, rotation.vectors, budgets)
+        yield from _cuts(goal, basis, effort)
+
+
+def _cuts(goal: Goal, basis: Basis, effort: int) -> Iterator[Start]:
+    for rotation in [basis.rotated, basis.rotated_loadings][:effort]:
+        for budgets in CUTS[:effort]:
+            yield partial(cut, goal, rotation.vectors, budgets)
 
 
 def _disjoint_start(goal: Goal, rotation: Rotated) -> Point | None:
@@ -308,7 +327,14 @@ def _is_within(goal: Goal, point: Point) -> bool:
     return len(point.values) <= goal.budget and point.pattern.sizes.max() <= goal.cap
 
 
-def _as_refined(cov: Covariance, point: Point, features: Indices, n: int, exponent: int) -> Refined:
+def _as_refined(
+    cov: Covariance,
+    point: Point,
+    features: Indices,
+    n: int,
+    exponent: int,
+    bound: float | None = None,
+) -> Refined:
     pattern, values = _exact(point)
     if not np.all(values):
         pattern, values = pattern.keep(values != 0.0), values[values != 0.0]
@@ -317,7 +343,8 @@ def _as_refined(cov: Covariance, point: Point, features: Indices, n: int, expone
     rows = sparse.csr_array(
         (values[order], features[pattern.row[order]], pattern.column_start), shape=(pattern.p, n)
     )
-    return Refined(rows, np.ldexp(energies, 2 * exponent))
+    bound = None if bound is None else float(np.ldexp(bound, 2 * exponent))
+    return Refined(rows, np.ldexp(energies, 2 * exponent), bound=bound)
 
 
 def _exact(point: Point) -> tuple[Pattern, Array]:

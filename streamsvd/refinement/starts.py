@@ -4,14 +4,17 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import svd
+from scipy.linalg import eigh, svd
 
 from streamsvd.arrays import Array
+from streamsvd.problem import MOST_RELAXED
 from streamsvd.refinement.covariance import Covariance
 from streamsvd.refinement.moves import Goal, Point, enter, shrink
 from streamsvd.refinement.pattern import Pattern
+from streamsvd.refinement.relaxation import Posed, relax
 
 ROWS = 50_000  # that determine a rotation
+STEPS = 30  # of the relaxation
 
 
 def varimax(vectors: Array, max_iter: int = 100, tol: float = 1e-6) -> Array:
@@ -89,6 +92,25 @@ class Basis:
 
     def _turned(self, turn: Array) -> Rotated:
         return Rotated(self.vectors @ turn, np.sqrt(self.energies @ turn**2))
+
+
+def relaxed_basis(cov: Covariance, basis: Basis, budget: int) -> tuple[Basis, float | None]:
+    """The leading eigenvectors of the relaxation, as a basis, and the bound where there is one.
+
+    Of very many features, of the relaxation among those that `basis` explains most; no bound then.
+    """
+    n, p = basis.vectors.shape
+    explained = basis.vectors**2 @ basis.energies
+    few = np.sort(np.argsort(-explained, kind="stable")[:MOST_RELAXED])
+    matrix = cov.restricted(few).dense() if len(few) < n else cov.dense()
+    found = relax(Posed(matrix, p, budget), STEPS)
+    if found.vectors is None:
+        return basis, found.bound.energy if len(few) == n else None
+    energies, turn = eigh(found.vectors.T @ matrix @ found.vectors)
+    vectors = np.zeros((n, p))
+    vectors[few] = found.vectors @ turn[:, ::-1]
+    relaxed = Basis(np.maximum(energies[::-1], 0.0), vectors, basis.diagonal)
+    return relaxed, found.bound.energy if len(few) == n else None
 
 
 def cut(goal: Goal, rotated: Array, budgets: float) -> Point | None:

@@ -9,6 +9,7 @@ from streamsvd.algorithm.log_check import TOLERANCE
 from streamsvd.arrays import Array
 from streamsvd.errors import OptionError
 from streamsvd.options import DTYPES, SIDES, Options
+from streamsvd.result.certificate import Certificate
 
 STOPPED = ("n_transforms", "converged")
 
@@ -41,7 +42,24 @@ def attributes_fault(attributes: dict[str, Any]) -> str | None:
         may_lack = name != "total_energy" and attributes[name] is None
         if not may_lack and not _is_amount(attributes[name]):
             return f"{name} is {attributes[name]!r}"
-    return _settings_fault(attributes)
+    return _certificate_fault(attributes) or _settings_fault(attributes)
+
+
+def _certificate_fault(attributes: dict[str, Any]) -> str | None:
+    """A certificate is of these components, and its bound a share."""
+    found = attributes["certified"]
+    if found is None:
+        return None
+    p, size = attributes["n_components"], attributes["n_components"] * attributes["n_features"]
+    is_one = (
+        isinstance(found, dict)
+        and set(found) == set(Certificate._fields)
+        and all(_is_amount(value) for value in found.values())
+        and found["n_components"] == p
+        and type(found["max_nonzeros"]) is int
+        and p <= found["max_nonzeros"] <= size
+    )
+    return None if is_one else f"certified is {found!r}"
 
 
 def _settings_fault(attributes: dict[str, Any]) -> str | None:

@@ -15,6 +15,7 @@ from streamsvd.data.zarr_sources import SPARSE_PARTS
 from streamsvd.errors import SourceError
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.refinement import Refined
+from streamsvd.result.certificate import Certificate
 from streamsvd.result.checks import attributes_fault, least_energy, numbers_fault
 from streamsvd.result.solution import Solution
 from streamsvd.storage.groups import SavedGroup, write_group
@@ -64,6 +65,7 @@ def write_solution(path: str | os.PathLike[str], made: Solution, *, overwrite: b
         "bytes_read": made.bytes_read,
         "refined": made.refined is not None,
         "exact": made.is_exact,
+        "certified": None if made.certified is None else made.certified._asdict(),
     }
     write_group(path, arrays, attributes, overwrite=overwrite)
 
@@ -102,6 +104,7 @@ def _fields(saved: SavedGroup) -> dict[str, Any]:
         "stopped": attributes["stopped"],
         "settings": attributes["settings"],
         "refined": _refined(saved, p, n) if attributes["refined"] is True else None,
+        "certified": _certified(attributes["certified"]),
         "features": _labels(saved, "features", n),
         "samples": _labels(saved, "samples", n_samples),
         "seconds": attributes["seconds"],
@@ -132,6 +135,10 @@ def _refined(saved: SavedGroup, p: int, n: int) -> Refined:
     energies = _numbers(saved, "refined/energies", p, above=least)
     rows = sparse.csr_array((data, indices, indptr), shape=(p, n))
     return Refined(rows, energies, saved.attributes["exact"])
+
+
+def _certified(numbers: dict[str, Any] | None) -> Certificate | None:
+    return None if numbers is None else Certificate(**numbers)
 
 
 def _labels(saved: SavedGroup, name: str, size: int) -> Axis | None:

@@ -11,10 +11,11 @@ from dask.utils import format_bytes
 from streamsvd.arrays import Array
 from streamsvd.data import Source
 from streamsvd.errors import OptionError, ResourceError
-from streamsvd.options import Options, Reading, whole
+from streamsvd.options import Options, Reading, one_of
 from streamsvd.progress import Progress
 from streamsvd.refinement import Gram
-from streamsvd.result.certificates import Certificate, certified
+from streamsvd.result.certificate import Certificate
+from streamsvd.result.certifying import STEPS, certificate_of, certified
 from streamsvd.result.measured import Measured
 from streamsvd.result.refining import Work, measure_exactly, refined_at, refitted
 from streamsvd.system import free_memory
@@ -31,6 +32,7 @@ class Refinable(Measured):
         max_fill: float | None = None,
         max_nonzeros: int | None = None,
         max_nonzeros_per_component: int | None = None,
+        effort: str = "normal",
         n_threads: int | None = None,
         client: Any = None,
         progress: Progress = None,
@@ -53,6 +55,11 @@ class Refinable(Measured):
             are now by default.
         max_nonzeros_per_component : int, optional
             The most that each of them may have.
+        effort : {"normal", "high"}
+            ``"high"`` starts from the solution of a convex relaxation too (see
+            `streamsvd.refinement.relaxation`; of the 1000 features that PCA explains most, where
+            there are more): 30 times all eigenvalues of the Gram matrix. Never explains less; up to
+            1000 features `certificate` is there at once.
         n_threads : int, optional
             Threads that multiply, and search where there are thousands of features; all processors
             by default. The same bits for any number.
@@ -70,11 +77,12 @@ class Refinable(Measured):
             "max_fill": max_fill,
             "max_nonzeros": max_nonzeros,
             "max_nonzeros_per_component": max_nonzeros_per_component,
+            "effort": effort,
             "n_threads": n_threads,
         }
         budget = self._budget(**limits)
         cap, work = max_nonzeros_per_component, Work.by(n_threads, client, progress)
-        return self._refined([budget], cap, X, work, reading)[0]
+        return self._refined([budget], cap, effort, X, work, reading)[0]
 
     def refine_path(
         self,
@@ -82,6 +90,7 @@ class Refinable(Measured):
         *,
         max_fill: Sequence[float],
         max_nonzeros_per_component: int | None = None,
+        effort: str = "normal",
         n_threads: int | None = None,
         client: Any = None,
         progress: Progress = None,
@@ -94,7 +103,7 @@ class Refinable(Measured):
 
         Parameters
         ----------
-        X, max_nonzeros_per_component, n_threads, client, progress, **reading
+        X, max_nonzeros_per_component, effort, n_threads, client, progress, **reading
             As in `refine`.
         max_fill : sequence of float
             Shares of ``p n``, in any order.
@@ -105,15 +114,17 @@ class Refinable(Measured):
             One for each of `max_fill`, in their order.
         """
         cap = max_nonzeros_per_component
-        limits = {"max_nonzeros_per_component": cap, "n_threads": n_threads}
+        limits: dict[str, Any] = {"max_nonzeros_per_component": cap, "effort": effort}
+        limits["n_threads"] = n_threads
         budgets = [self._budget(max_fill=fill, **limits) for fill in max_fill]
-        return self._refined(budgets, cap, X, Work.by(n_threads, client, progress), reading)
+        work = Work.by(n_threads, client, progress)
+        return self._refined(budgets, cap, effort, X, work, reading)
 
     def certificate(
         self,
         X: Any = None,
         *,
-        steps: int = 30,
+        effort: str | None = None,
         n_threads: int | None = None,
         client: Any = None,
         progress: Progress = None,
@@ -123,29 +134,40 @@ class Refinable(Measured):
 
         No orthonormal components, as many as these and with as many nonzeros in all, explain more
         of the variance than `Certificate.bound`, wherever they are: from the dual of a convex
-        relaxation, see `streamsvd.refinement.certificate`. Print it for one line.
+        relaxation, see `streamsvd.refinement.relaxation`. Print it for one line; the summary of the
+        result has it from then on.
 
         Parameters
         ----------
         X : path, zarr.Array or array, optional
             The data of the fit, for one more pass; not needed right after ``reduction="gram"`` or
             ``"samples"``.
-        steps : int
-            Of the alternating direction method; more make the bound tighter, 0 is quick.
+        effort : {None, "low", "normal", "high"}
+            0, 30 or 120 steps of the relaxation: more make the bound tighter. By default the
+            certificate that is there already, of an earlier call or of ``effort="high"`` in the
+            fit; else ``"normal"``.
         n_threads, client, progress, **reading
             As in `refine`.
 
         Notes
         -----
-        Cost: all eigenvalues of the Gram matrix for each step, seconds for hundreds of features.
-        Where there is no n x n matrix, the 1000 features of largest variance are looked at one by
-        one, and the others bounded by their variances alone: tight for small budgets, where these
-        have the nonzeros, else loose.
+        Up to 1000 features: all eigenvalues of the Gram matrix for each step, seconds; memory of
+        eight such matrices. Beyond, the few millions of its entries that are largest say what they
+        can: ``n^2 N / 2`` operations on samples, and some eigenvalues of sparse matrices, a minute
+        for tens of thousands of features. That is tight for small budgets; for large ones the
+        bound is what PCA explains, or all of the variance: that says nothing, and no better one is
+        known to us. After ``reduction="factor"`` one more pass looks at the 3000 features of
+        largest variance, and bounds the others by their variances alone.
         """
-        whole(0).check("steps", steps)
+        one_of(None, *STEPS).check("effort", effort)
         Options(n_components=self.n_components, n_threads=n_threads)
-        source = None if X is None else self._open(X, reading)
-        return certified(self, source, Work.by(n_threads, client, progress), steps)
+        if self.certified is None or effort is not None:
+            source = None if X is None else self._open(X, reading)
+            work = Work.by(n_threads, client, progress)
+            found = certified(self, source, work, effort or "normal")
+            object.__setattr__(self, "certified", found)  # what was learned, not another result
+        assert self.certified is not None  # noqa: S101
+        return self.certified
 
     def _budget(self, **limits: Any) -> int:
         """The nonzeros that refined components may have."""
@@ -162,6 +184,7 @@ class Refinable(Measured):
         self,
         budgets: list[int],
         cap: int | None,
+        effort: str,
         X: Any,
         work: Work,
         reading: Reading,
@@ -169,12 +192,20 @@ class Refinable(Measured):
         began, bytes_read, seconds = time.monotonic(), self.bytes_read, self.seconds
         source = None if X is None else self._open(X, reading)
         before = 0 if source is None else source.bytes_read
-        found = refined_at(self, budgets, cap, source, work)
+        found = refined_at(self, budgets, cap, effort, source, work)
         if source is not None and bytes_read is not None:
             bytes_read += source.bytes_read - before
         if seconds is not None:
             seconds += time.monotonic() - began
-        return [replace(self, refined=one, seconds=seconds, bytes_read=bytes_read) for one in found]
+        made = []
+        for one, budget in zip(found, budgets, strict=True):
+            more = replace(
+                self, refined=one, certified=None, seconds=seconds, bytes_read=bytes_read
+            )
+            if one.bound is not None:
+                more = replace(more, certified=certificate_of(more, one.bound, budget))
+            made.append(more)
+        return made
 
     def adjusted_variance(
         self,

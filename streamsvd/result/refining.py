@@ -40,6 +40,7 @@ def refined_at(
     made: Solution,
     budgets: list[int],
     cap: int | None,
+    effort: str,
     source: Source | None,
     work: Work,
 ) -> list[Refined]:
@@ -51,7 +52,7 @@ def refined_at(
     not there again, it may be left out: the variances are those of the factor.
     """
     cov = made.covariance
-    if source is None and (cov is None or (_is_model(cov) and not made.settings.get("batches"))):
+    if source is None and (cov is None or (is_model(cov) and not made.settings.get("batches"))):
         raise OptionError("refine() needs the data of the fit: pass it as X")
     if cov is None and source is not None:
         cov = refitted(made, source, work)
@@ -59,15 +60,15 @@ def refined_at(
     entries = made.n_components * made.n_features
     smaller = [budget / entries for budget in budgets if budget < made.n_nonzeros]
     starts = [made.components, *(made.at(fill=fill).components for fill in smaller)]
-    found = refine_path(cov, made.n_components, budgets, cap, starts, work.n_threads)
-    if not _is_model(cov):
+    found = refine_path(cov, made.n_components, budgets, cap, starts, work.n_threads, effort)
+    if not is_model(cov):
         return found
     if source is None:
-        return [one._replace(is_exact=False) for one in found]
+        return [one._replace(is_exact=False, bound=None) for one in found]
     return [_exactly(made, one, source, work) for one in found]
 
 
-def _is_model(cov: Covariance) -> bool:
+def is_model(cov: Covariance) -> bool:
     """Whether it is ``X X^T`` only nearly."""
     return isinstance(cov, Factor) and cov.rest is not None
 
@@ -105,14 +106,14 @@ def _exactly(made: Solution, found: Refined, source: Source, work: Work) -> Refi
     features = np.unique(found.components.indices)
     if len(features) > MOST_EXACT:
         exact = measure_exactly(made, source, work, components=found.components)
-        return found._replace(energies=np.diag(exact.scores).copy())
+        return Refined(found.components, np.diag(exact.scores).copy())
     exact = measure_exactly(made, source, work, features=features)
     rows = found.components
     few = sparse.csr_array(
         (rows.data, np.searchsorted(features, rows.indices), rows.indptr),
         shape=(rows.shape[0], len(features)),
     )
-    few, energies, _ = repolish(Gram(exact.gram), few)
+    few, energies, *_ = repolish(Gram(exact.gram), few)
     whole = sparse.csr_array((few.data, features[few.indices], few.indptr), shape=rows.shape)
     return Refined(whole, energies)
 

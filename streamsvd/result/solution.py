@@ -14,6 +14,7 @@ from streamsvd.data.labels import Axis
 from streamsvd.errors import OptionError
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.refinement import Covariance, Gram, Refined
+from streamsvd.result.certificate import Certificate
 
 
 class History(NamedTuple):
@@ -66,6 +67,8 @@ class Components:
     refined : Refined or None
         Components that `refine` made from those of the path. They replace them in `components`;
         `path_components` keeps the others.
+    certified : Certificate or None
+        How near the best they are, where `certificate` has been asked or the fit has proven it.
     features, samples : Axis or None
         What they are called, where the data said.
     seconds : float or None
@@ -87,6 +90,7 @@ class Components:
     settings: dict[str, Any]
     covariance: Covariance | None = None
     refined: Refined | None = None
+    certified: Certificate | None = None
     features: Axis | None = None
     samples: Axis | None = None
     seconds: float | None = None
@@ -322,7 +326,7 @@ class Solution(Components):
             raise OptionError(
                 f"k must be an integer from 0 to the {last} transforms made; got {k!r}"
             )
-        return replace(self, n_transforms=int(k), refined=None)
+        return replace(self, n_transforms=int(k), refined=None, certified=None)
 
     def _last_within(self, fill: float) -> int:
         within = np.flatnonzero(self.path()["fill"] <= fill)

@@ -48,6 +48,11 @@ def facts(made: Solution) -> dict[str, str]:
         "singular values": f"{made.singular_values.sum():.6g} in sum",
         "explained variance": percent(explained) + ("" if made.is_exact else OF_A_FACTOR),
     }
+    if made.certified is not None:
+        found["at most"] = (
+            f"{percent(made.certified.bound)}, by any {made.n_components} orthonormal components "
+            f"with {made.certified.max_nonzeros} nonzeros"
+        )
     if made.seconds is not None:
         found["time"] = f"{made.seconds:.1f} s"
     if made.bytes_read is not None:
