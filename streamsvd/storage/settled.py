@@ -26,13 +26,16 @@ def settled_store(root: Path) -> Iterator["SettledStore"]:
 
 
 class SettledStore(WrapperStore[LocalStore]):
-    """A `LocalStore` that counts what is being written."""
+    """A `LocalStore` that counts what is being written; a pickled copy counts its own."""
 
     def __init__(self, store: LocalStore) -> None:
         super().__init__(store)
         self._change = threading.Condition()
         self._n_writes = 0
         self._is_settled = False
+
+    def __reduce__(self) -> tuple[type["SettledStore"], tuple[LocalStore]]:
+        return SettledStore, (self._store,)  # tasks of a cluster write too
 
     async def set(self, key: str, value: Buffer) -> None:
         """Write a file, unless the store is settled."""
