@@ -4,7 +4,7 @@
 
 p = 15; the paper's data with each sample centred and scaled, and the two wide sets of ``wide.py``.
 In % of what PCA explains: `sparse_pca`, also with ``effort="high"``, and what is proven to be the
-most, by clipping alone (``effort="low"``), by 30 and by 120 steps of the relaxation; seconds. Those
+most, by clipping alone (``effort="low"``), by 40 and by 120 steps of the relaxation; seconds. Those
 of ``effort="high"`` are of the search alone, on a covariance that is there.
 """
 

@@ -27,6 +27,7 @@ CHECK = 5  # steps between two bounds
 FOLLOW = 3  # steps between two corrections of the level
 STRENGTH = 0.7  # of a correction, in logarithms
 CORRECTION = 1.25  # the most of one
+OVER = 1.6  # over-relaxation: Boyd et al., "Distributed optimization ...", 2011, section 3.4.3
 LOWEST = 0.1  # of what is explained, that a level is worth at first
 
 
@@ -137,12 +138,13 @@ def _alternating(posed: Posed, level: float, steps: int) -> Relaxed:
     """The alternating direction method, at a level that follows ``sum |Z_ij|``."""
     matrix, p = posed.matrix, min(posed.n_components, len(posed.matrix))
     best = Bound(np.inf, level)
-    penalty = float(np.maximum(_largest(matrix, p), 0.0).sum()) / (2.0 * max(p, 1))
+    penalty = float(np.maximum(_largest(matrix, p), 0.0).mean()) if p else 0.0
     if penalty == 0.0:
         return Relaxed(best, None)
     sparse, scaled = np.zeros_like(matrix), np.zeros_like(matrix)
     for step in range(1, steps + 1):
-        projected = _onto_fantope(sparse - scaled + matrix / penalty, p) + scaled
+        projected = _onto_fantope(sparse - scaled + matrix / penalty, p)
+        projected = OVER * projected + (1.0 - OVER) * sparse + scaled
         scaled = np.clip(projected, -level / penalty, level / penalty)
         sparse = projected - scaled  # soft thresholding
         if step % CHECK == 0 or step == steps:

@@ -9,7 +9,7 @@ from streamsvd.result.certificate import Certificate
 from streamsvd.result.refining import MOST_EXACT, Work, is_model, measure_exactly, refitted
 from streamsvd.result.solution import Solution
 
-STEPS = {"low": 0, "normal": 30, "high": 120}
+STEPS = {"low": 0, "normal": 40, "high": 120}
 """Steps of the relaxation, by effort."""
 
 

@@ -143,7 +143,7 @@ class Refinable(Measured):
             The data of the fit, for one more pass; not needed right after ``reduction="gram"`` or
             ``"samples"``.
         effort : {None, "low", "normal", "high"}
-            0, 30 or 120 steps of the relaxation: more make the bound tighter. By default the
+            0, 40 or 120 steps of the relaxation: more make the bound tighter. By default the
             certificate that is there already, of an earlier call or of ``effort="high"`` in the
             fit; else ``"normal"``.
         n_threads, client, progress, **reading
