@@ -1,6 +1,6 @@
 """More variance from sparse orthonormal components, all refined at once under one budget."""
 
-from streamsvd.refinement.bounds import Beyond, pca_bound, upper_bound
+from streamsvd.refinement.bounds import Beyond, upper_bound
 from streamsvd.refinement.covariance import Covariance, Factor, Gram, Samples
 from streamsvd.refinement.search import Refined, refine, refine_path, repolish
 
@@ -11,7 +11,6 @@ __all__ = [
     "Gram",
     "Refined",
     "Samples",
-    "pca_bound",
     "refine",
     "refine_path",
     "repolish",

@@ -80,35 +80,39 @@ def upper_bound(
     Returns
     -------
     Bound
-        Infinite where entries that matter are too many to be looked at.
+        Of very many features never more than PCA explains, and no less where the entries that
+        matter are too many to be looked at.
     """
     others, floor = (np.zeros(0), 0.0) if beyond is None else beyond
     if cov.n <= MOST_RELAXED:
         posed = Posed(cov.dense(), n_components, max_nonzeros, floor, others)
         return relax(posed, steps).bound
     with one_blas_thread:
-        large = _large(cov, n_components, max_nonzeros, others, floor, n_threads)
+        best = _pca(cov, n_components, others, floor)
+        large = _large(cov, best, max_nonzeros, others, floor, n_threads)
         if large is None:
-            return Bound(np.inf, np.inf)
-        best = _clipped(large, n_components, max_nonzeros)
+            return best
+        clipped = _clipped(large, n_components, max_nonzeros)
         if steps:
-            best = min(best, _relaxed(cov, large, best, n_components, max_nonzeros, steps))
-    return best
+            clipped = _relaxed(cov, large, clipped, n_components, max_nonzeros, steps)
+        return min(best, clipped)
 
 
-def pca_bound(cov: Covariance, n_components: int) -> float:
-    """What components without zeros explain."""
-    return float(cov.leading(n_components)[0].sum()) * (1.0 + 10.0 * DIGITS)
+def _pca(cov: Covariance, p: int, others: Array, floor: float) -> Bound:
+    """What components without zeros explain; nothing is known where features are left out."""
+    if len(others):
+        return Bound(np.inf, floor)
+    return Bound(float(cov.leading(p)[0].sum()) * (1.0 + 10.0 * DIGITS), 0.0)
 
 
 def _large(
-    cov: Covariance, p: int, budget: int, others: Array, floor: float, n_threads: int
+    cov: Covariance, pca: Bound, budget: int, others: Array, floor: float, n_threads: int
 ) -> Large | None:
     """The `MOST_ENTRIES` largest entries or fewer; none where bounds at their level are useless."""
     variances = cov.diagonal()
     order = np.argsort(-variances, kind="stable")
     floor = max(floor, _floor(cov, order))
-    if budget * floor >= cov.leading(p)[0].sum():
+    if budget * floor >= min(pca.energy, variances.sum() + others.sum()):
         return None
     ordered = cov.restricted(order)
     blocks = _blocks(variances[order], floor)
@@ -211,7 +215,10 @@ def _largest_of_part(matrix: sparse.csr_array, p: int) -> Array:
 def _relaxed(
     cov: Covariance, large: Large, clipped: Bound, p: int, budget: int, steps: int
 ) -> Bound:
-    """The relaxation on the features with the largest entries, if the others have only small."""
+    """At least as good: by the relaxation on the features with the largest entries.
+
+    If the others have only small ones.
+    """
     most = abs(large.entries).max(axis=1).toarray().ravel()
     order = np.argsort(-most, kind="stable")
     few, rest = np.sort(order[:MOST_RELAXED]), order[MOST_RELAXED:]
@@ -220,4 +227,4 @@ def _relaxed(
         return clipped
     others = np.concatenate([large.diagonal[rest], large.others])
     matrix = cov.restricted(large.features[few]).dense()
-    return relax(Posed(matrix, p, budget, floor, others), steps).bound
+    return min(clipped, relax(Posed(matrix, p, budget, floor, others), steps).bound)

@@ -4,7 +4,7 @@ import numpy as np
 
 from streamsvd.data.source import Source
 from streamsvd.errors import OptionError
-from streamsvd.refinement import Beyond, Covariance, Gram, pca_bound, upper_bound
+from streamsvd.refinement import Beyond, Covariance, Gram, upper_bound
 from streamsvd.result.certificate import Certificate
 from streamsvd.result.refining import MOST_EXACT, Work, is_model, measure_exactly, refitted
 from streamsvd.result.solution import Solution
@@ -31,7 +31,7 @@ def certified(made: Solution, source: Source | None, work: Work, effort: str) ->
         assert source is not None  # noqa: S101  (asked for above)
         energy = _of_some(made, cov, source, work, *asked)
     else:
-        energy = min(upper_bound(cov, *asked, n_threads=work.n_threads).energy, pca_bound(cov, p))
+        energy = upper_bound(cov, *asked, n_threads=work.n_threads).energy
     return certificate_of(made, min(energy, total), budget)
 
 
