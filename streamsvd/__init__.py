@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from streamsvd.api import plan_svd, sparse_pca, sparse_svd
+from streamsvd.api import plan_svd, sparse_pca, sparse_pca_cv, sparse_svd
+from streamsvd.choosing import CrossValidation
 from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
 from streamsvd.passes import Accuracy
 from streamsvd.result import History, SVDResult
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Accuracy",
+    "CrossValidation",
     "History",
     "OptionError",
     "ResourceError",
@@ -25,6 +27,7 @@ __all__ = [
     "__version__",
     "plan_svd",
     "sparse_pca",
+    "sparse_pca_cv",
     "sparse_svd",
 ]
 

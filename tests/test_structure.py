@@ -36,6 +36,7 @@ LAYERS = [
     "cluster/",
     "result/",
     "fitting/",
+    "choosing/",
     "api",
     "estimators",
     "__init__",

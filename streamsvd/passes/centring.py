@@ -132,10 +132,7 @@ def finish_gram(
     is_sparse = len(node) > n + 1
     is_centred = preprocessing.center == "features"
     is_scaled = preprocessing.normalize == "features"
-    for first in range(0, n, 64):
-        part = slice(first, first + 64)
-        gram[:first, part] = gram[part, :first].T
-        gram[part, part] = np.tril(gram[part, part]) + np.tril(gram[part, part], -1).T
+    _mirror(gram)
     if not (is_centred or is_scaled):
         return gram, preprocessing
     if is_sparse:
@@ -163,3 +160,41 @@ def finish_gram(
         constant = variance == 0.0
         gram[constant], gram[:, constant] = 0.0, 0.0
     return gram, preprocessing
+
+
+def gram_about(node: Array, shift: Array, n_samples: int, learned: Preprocessing) -> Array:
+    """The same of samples that others have centred and scaled: by a mean that is not theirs.
+
+    With `c` that mean, zero without centring, and ``o = c - t``, the sum of ``(x - c) (x - c)'`` is
+    that of ``z z'`` less ``s o' + o s'`` plus ``m o o'``, where the `z` of the m samples add up to
+    `s`. `node` is used up.
+    """
+    n = node.shape[1]
+    gram = node[:n]
+    is_sparse = len(node) > n + 1
+    _mirror(gram)
+    sums, offset = node[n].copy(), learned.mean - shift  # zeros where nothing is subtracted
+    if is_sparse:
+        sums += node[n + 2] * shift
+        offset = learned.mean.copy()
+    for first in range(0, n, 64):  # temporaries of n x n would double the memory
+        part = slice(first, first + 64)
+        gram[part] -= np.outer(sums[part], offset) + np.outer(offset[part], sums)
+        gram[part] += n_samples * np.outer(offset[part], offset)
+        if learned.normalize == "features":
+            gram[part] /= np.outer(learned.scale[part], learned.scale)
+    if is_sparse and learned.center == "features":
+        # where all are the first sample's, in these and in those that were learned from
+        squares = node[n + 1] + (n_samples - node[n + 2]) * shift**2
+        constant = (squares == 0.0) & (learned.mean == shift)
+        gram[constant], gram[:, constant] = 0.0, 0.0
+    return gram
+
+
+def _mirror(gram: Array) -> None:
+    """Make a lower triangle symmetric, in place."""
+    n = len(gram)
+    for first in range(0, n, 64):
+        part = slice(first, first + 64)
+        gram[:first, part] = gram[part, :first].T
+        gram[part, part] = np.tril(gram[part, part]) + np.tril(gram[part, part], -1).T

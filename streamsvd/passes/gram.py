@@ -99,6 +99,22 @@ class GramSum(SampleSum):
         self._panels = row_panels(n, panel_rows(n))
         self._pairs = list(panel_pairs(self._panels))
 
+    @classmethod
+    def of_node(
+        cls,
+        node: Array,
+        n_samples: int,
+        shift: Array,
+        center: str | None,
+        normalize: str | None,
+    ) -> "GramSum":
+        """A sum that was made before: a `node` of samples less `shift`, which it takes over."""
+        total = cls(node.shape[1], center, normalize, shift=shift)
+        total._tree.add(node)
+        total._is_sparse = len(node) > node.shape[1] + 1
+        total.n_samples = n_samples
+        return total
+
     def _start_threads(self) -> None:
         super()._start_threads()
         self._spare: Array | None = None

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from streamsvd.arrays import Array
 from streamsvd.errors import OptionError
 from streamsvd.result.solution import Solution
 
@@ -29,6 +30,17 @@ def plain(ax: "Axes") -> None:
     ax.grid(color="0.9", linewidth=0.8)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
+
+
+def logarithmic(ax: "Axes", x: Array) -> None:
+    """A logarithmic axis of `x`, which ascends, with plain numbers."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    ax.set_xscale("log")
+    is_wide = x[-1] > 500 * x[0]
+    ax.xaxis.set_major_locator(LogLocator(subs=(1,) if is_wide else (1, 2, 5)))
+    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 def title(made: Solution) -> str:

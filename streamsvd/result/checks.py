@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvd.algorithm.log_check import TOLERANCE
+from streamsvd.algorithm.log_check import TOLERANCE, csr_fault
 from streamsvd.arrays import Array
 from streamsvd.errors import OptionError
 from streamsvd.options import DTYPES, SIDES, Options
@@ -86,6 +86,14 @@ def numbers_fault(name: str, numbers: Array, size: int, *, above: float = -math.
     if not (np.isfinite(numbers) & (numbers > above)).all():
         return f"{name} is not finite" + ("" if above == -math.inf else f" and above {above:.3g}")
     return None
+
+
+def shares_fault(data: Array, indices: Array, indptr: Array, shape: tuple[int, int]) -> str | None:
+    """What is wrong with the parts of a CSR matrix of shares, zeros left out; None if nothing."""
+    fault = csr_fault(data, indices, indptr, shape)
+    if fault is None and not ((data > 0.0) & (data <= 1.0)).all():  # also where one is NaN
+        return "shares are not above 0 and at most 1"
+    return fault
 
 
 def least_energy(total_energy: float) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 from streamsvd.arrays import Array
 from streamsvd.errors import OptionError
 from streamsvd.passes.measure import largest_singular_values
-from streamsvd.result.canvas import BLUE, GREY, RED, new_figure, plain, title
+from streamsvd.result.canvas import BLUE, GREY, RED, logarithmic, new_figure, plain, title
 from streamsvd.result.solution import Solution
 
 if TYPE_CHECKING:
@@ -66,8 +66,6 @@ def accuracy_curve(made: Solution, gram: Array | None) -> Curve:
 
 def draw_curve(made: Solution, curve: Curve) -> "Figure":
     """A quantity against transforms and against fill."""
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
     figure = new_figure()
     is_refined = made.refined is not None
     fill = 100 * made.path()["fill"][curve.steps]
@@ -83,11 +81,7 @@ def draw_curve(made: Solution, curve: Curve) -> "Figure":
             ax.plot(here, 100 * curve.here, color=RED, linestyle="", label=name, **style)
         if curve.best is not None:
             ax.axhline(100 * curve.best, color=GREY, linestyle="--", label="PCA, no zeros")
-        ax.set_xscale("log")
-        is_wide = x[-1] > 500 * x[0]
-        ax.xaxis.set_major_locator(LogLocator(subs=(1,) if is_wide else (1, 2, 5)))
-        ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        ax.xaxis.set_minor_formatter(NullFormatter())
+        logarithmic(ax, x)
         ax.set_xlabel(label)
         plain(ax)
     by_transforms.set(ylabel=curve.label, ylim=(0, None))

@@ -17,7 +17,7 @@ from streamsvd.storage.outputs import changed_group
 
 def to_xarray(result: Any, source: Source | None) -> Any:
     """See `SVDResult.to_xarray`; `source` holds samples whose scores are wanted."""
-    xarray = _imported("xarray")
+    xarray = imported("xarray")
     features = result.features or Axis(("feature",), (result.n_features,))
     parts = {
         "components": (result.components.toarray(), features),
@@ -66,7 +66,7 @@ def to_anndata(result: Any, adata: Any, key: str) -> Any:
 
 
 def _to_stored_anndata(result: Any, path: str | os.PathLike[str], key: str) -> Any:
-    write = _imported("anndata").io.write_elem
+    write = imported("anndata").io.write_elem
     source = open_data(path, Ask(layer=result.settings.get("layer")))
     result.check_features(source)
     elements = {
@@ -106,7 +106,8 @@ def _places(result: Any, adata: Any) -> Any:
     return places
 
 
-def _imported(package: str) -> Any:
+def imported(package: str) -> Any:
+    """A package that is not needed by anything else; refuses where it is not installed."""
     try:
         return importlib.import_module(package)
     except ImportError as error:

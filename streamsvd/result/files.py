@@ -16,7 +16,7 @@ from streamsvd.errors import SourceError
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.refinement import Refined
 from streamsvd.result.certificate import Certificate
-from streamsvd.result.checks import attributes_fault, least_energy, numbers_fault
+from streamsvd.result.checks import attributes_fault, least_energy, numbers_fault, shares_fault
 from streamsvd.result.solution import Solution
 from streamsvd.storage.groups import SavedGroup, write_group
 
@@ -40,6 +40,8 @@ def write_solution(path: str | os.PathLike[str], made: Solution, *, overwrite: b
         arrays["refined/energies"] = made.refined.energies
     elif not made.is_reduced:
         matrices["right"] = made.right
+    if made.stability is not None:
+        matrices["stability"] = made.stability
     for name, matrix in matrices.items():
         arrays |= {f"{name}/{part}": getattr(matrix, part) for part in SPARSE_PARTS}
     labels = {}
@@ -66,6 +68,7 @@ def write_solution(path: str | os.PathLike[str], made: Solution, *, overwrite: b
         "refined": made.refined is not None,
         "exact": made.is_exact,
         "certified": None if made.certified is None else made.certified._asdict(),
+        "stability": made.stability is not None,
     }
     write_group(path, arrays, attributes, overwrite=overwrite)
 
@@ -105,6 +108,7 @@ def _fields(saved: SavedGroup) -> dict[str, Any]:
         "settings": attributes["settings"],
         "refined": _refined(saved, p, n) if attributes["refined"] is True else None,
         "certified": _certified(attributes["certified"]),
+        "stability": _stability(saved, p, n),
         "features": _labels(saved, "features", n),
         "samples": _labels(saved, "samples", n_samples),
         "seconds": attributes["seconds"],
@@ -139,6 +143,15 @@ def _refined(saved: SavedGroup, p: int, n: int) -> Refined:
 
 def _certified(numbers: dict[str, Any] | None) -> Certificate | None:
     return None if numbers is None else Certificate(**numbers)
+
+
+def _stability(saved: SavedGroup, p: int, n: int) -> sparse.csr_array | None:
+    """Absent from results that were saved before there was any."""
+    if saved.attributes.get("stability", False) is not True:
+        return None
+    data, indices, indptr = (saved.array(f"stability/{part}") for part in SPARSE_PARTS)
+    _refuse(saved, "stability", shares_fault(data, indices, indptr, (p, n)))
+    return sparse.csr_array((data, indices, indptr), shape=(p, n))
 
 
 def _labels(saved: SavedGroup, name: str, size: int) -> Axis | None:

@@ -5,9 +5,10 @@ With matplotlib, the extra ``plot``.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from streamsvd.arrays import Array
 from streamsvd.errors import OptionError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-KINDS = ("components", "scree", "variance", "accuracy", "scores")
+KINDS = ("components", "stability", "scree", "variance", "accuracy", "scores")
 
 
 CATEGORIES = (BLUE, "#E69F00", "#009E73", "#CC79A7", "#56B4E9", RED, "#000000")
@@ -30,8 +31,35 @@ CATEGORIES = (BLUE, "#E69F00", "#009E73", "#CC79A7", "#56B4E9", RED, "#000000")
 MARKERS = "os^DvP"
 
 
-DIVERGING, ZERO = "RdBu_r", "0.88"
-"""Loadings: blue to red through white; exact zeros stand out in grey."""
+DIVERGING, SEQUENTIAL, ZERO = "RdBu_r", "viridis", "0.88"
+"""Loadings: blue to red through white; exact zeros stand out in grey, also on a scale of shares."""
+
+
+class Shown(NamedTuple):
+    """What is drawn of each feature and component, and on which scale."""
+
+    values: sparse.csr_array
+    """(p, n), components as rows."""
+    is_relative: bool
+    """Whether each component is on a scale of its own."""
+    cmap: str
+    least: float
+    label: str
+
+    @classmethod
+    def of(cls, made: Solution, kind: str) -> "Shown":
+        """The loadings, or how often they are chosen."""
+        if kind == "stability":
+            assert made.stability is not None  # noqa: S101  (`check` was asked)
+            return cls(made.stability, False, SEQUENTIAL, 0.0, "share of fits\n(grey: never)")
+        label = "loading / largest\n(grey: exactly zero)"
+        return cls(made.components, True, DIVERGING, -1.0, label)
+
+    def scaled(self, values: Array) -> Array:
+        """Rows of `values` as they are coloured, zeros masked."""
+        if self.is_relative:
+            values = values / np.abs(values).max(axis=1, keepdims=True)
+        return np.ma.masked_equal(values, 0.0)
 
 
 MOST_IMAGES = 100
@@ -63,6 +91,10 @@ def check(made: Solution, kind: str, shape: Any, names: Any, pair: Any) -> None:
     n, p = made.n_features, made.n_components
     if kind not in KINDS:
         raise OptionError(f"kind must be one of {', '.join(map(repr, KINDS))}; got {kind!r}")
+    if kind == "stability" and made.stability is None:
+        raise OptionError(
+            "the stability of these components was not measured: draw the result of sparse_pca_cv"
+        )
     if kind in ("variance", "accuracy") and not len(made.log):
         raise OptionError(f"kind={kind!r} draws the path, and the fit made no transforms")
     if shape is not None and (len(shape) != 2 or min(shape) < 1 or shape[0] * shape[1] != n):
@@ -99,8 +131,8 @@ def check_labels(labels: Any, n_samples: int) -> Array | None:
 # -------------------------------------------------------------------------------- components
 
 
-def draw_images(made: Solution, shape: Sequence[int]) -> "Figure":
-    """Each component as an image of `shape`, on a scale of its own."""
+def draw_images(made: Solution, shape: Sequence[int], kind: str = "components") -> "Figure":
+    """Each component as an image of `shape`, on a scale of its own, or how often it is chosen."""
     figure = new_figure()
     height, width = shape
     count = min(made.n_components, MOST_IMAGES)
@@ -113,61 +145,73 @@ def draw_images(made: Solution, shape: Sequence[int]) -> "Figure":
     for ax in axes[count:]:
         ax.remove()
     ratios, sizes = made.explained_variance_ratio, np.diff(made.components.indptr)
+    shown, notes = Shown.of(made, kind), _stability_notes(made)
     for c, ax in enumerate(axes[:count]):
-        image = _show(ax, made.components[[c]].toarray().reshape(height, width))
+        image = _show(ax, shown, shown.scaled(shown.values[[c]].toarray()).reshape(height, width))
         share = "" if np.isnan(ratios[c]) else f": {ratios[c]:.1%}"
         ax.set(xticks=[], yticks=[])
         ax.spines[:].set_visible(False)
-        ax.set_title(f"{c + 1}{share}\n{sizes[c]} nonzeros", fontsize=8.5)
-    _color_bar(figure, image, list(axes[:count]))
+        ax.set_title(f"{c + 1}{share}\n{sizes[c]} nonzeros{notes[c]}", fontsize=8.5)
+    _color_bar(figure, image, list(axes[:count]), shown)
     note = "" if count == made.n_components else f"; the first {count} are shown"
     figure.suptitle(title(made) + note)
     return figure
 
 
-def draw_heat_map(made: Solution, names: Sequence[Any] | Array | None) -> "Figure":
-    """Components as rows, each on a scale of its own; features as columns."""
+def draw_heat_map(
+    made: Solution, names: Sequence[Any] | Array | None, kind: str = "components"
+) -> "Figure":
+    """Components as rows, each on a scale of its own, or how often they are chosen."""
     p, n = made.n_components, made.n_features
     figure = new_figure()
     figure.set_size_inches(10, min(12.0, max(2.6, 0.26 * p + 1.8)))
     ax = figure.subplots()
     per_column = -(-n // MOST_COLUMNS)
-    values = _binned(made, per_column)
-    largest = np.abs(values).max(axis=1, keepdims=True)
+    shown, notes = Shown.of(made, kind), _stability_notes(made)
+    values = _binned(shown.values, per_column)
     extent = (-0.5, per_column * values.shape[1] - 0.5, p + 0.5, 0.5)
-    image = _show(ax, values / largest, aspect="auto", extent=extent)
-    ax.set(ylabel="component", yticks=np.arange(1, p + 1, -(-p // 50)))
+    image = _show(ax, shown, shown.scaled(values), aspect="auto", extent=extent)
+    rows = np.arange(1, p + 1, -(-p // 50))
+    ax.set(ylabel="component", yticks=rows, yticklabels=[f"{c}{notes[c - 1]}" for c in rows])
     ax.set_xlabel("feature" + (f" ({per_column} share a column)" if per_column > 1 else ""))
     if names is not None and n <= 60:
         ax.set_xticks(np.arange(n), list(map(str, names)), rotation=90, fontsize=8)
         ax.set_xlabel("")
-    _color_bar(figure, image, [ax])
+    _color_bar(figure, image, [ax], shown)
     figure.suptitle(title(made))
     return figure
 
 
-def _binned(made: Solution, per_column: int) -> Array:
-    """(p, columns) loadings; of the features that share a column, that of largest size."""
-    loadings = made.components.tocoo()
-    dense = np.zeros((made.n_components, -(-made.n_features // per_column)))
+def _stability_notes(made: Solution) -> list[str]:
+    """For each component how often its nonzeros are chosen again, where that was measured."""
+    if made.mean_stability is None:
+        return [""] * made.n_components
+    return [f", {share:.0%} stable" for share in made.mean_stability.tolist()]
+
+
+def _binned(rows: sparse.csr_array, per_column: int) -> Array:
+    """(p, columns) of (p, n) rows; of the features that share a column, that of largest size."""
+    loadings = rows.tocoo()
+    dense = np.zeros((rows.shape[0], -(-rows.shape[1] // per_column)))
     last = np.argsort(np.abs(loadings.data), kind="stable")  # what is written last, stays
     dense[loadings.row[last], loadings.col[last] // per_column] = loadings.data[last]
     return dense
 
 
-def _show(ax: "Axes", values: Array, **options: Any) -> Any:
-    """Loadings in colour over the largest of them, exact zeros in grey."""
+def _show(ax: "Axes", shown: Shown, values: Array, **options: Any) -> Any:
+    """Values in colour, exact zeros in grey."""
     import matplotlib
 
-    cmap = matplotlib.colormaps[DIVERGING].with_extremes(bad=ZERO)
-    shares = np.ma.masked_equal(values / np.abs(values).max(), 0.0)
-    return ax.imshow(shares, cmap=cmap, vmin=-1, vmax=1, interpolation="nearest", **options)
+    cmap = matplotlib.colormaps[shown.cmap].with_extremes(bad=ZERO)
+    options |= {"cmap": cmap, "vmin": shown.least, "vmax": 1}
+    return ax.imshow(values, interpolation="nearest", **options)
 
 
-def _color_bar(figure: "Figure", image: Any, axes: list["Axes"]) -> None:
+def _color_bar(figure: "Figure", image: Any, axes: list["Axes"], shown: Shown) -> None:
     shrink = min(1.0, 5 / figure.get_figheight())
-    bar = figure.colorbar(image, ax=axes, shrink=shrink, aspect=25, pad=0.02, ticks=[-1, 0, 1])
-    bar.set_label("loading / largest\n(grey: exactly zero)", fontsize=8.5)
+    ticks = [-1, 0, 1] if shown.is_relative else [0, 0.5, 1]
+    bar = figure.colorbar(image, ax=axes, shrink=shrink, aspect=25, pad=0.02, ticks=ticks)
+    bar.set_label(shown.label, fontsize=8.5)
 
 
 # ------------------------------------------------------------------------------------ scores

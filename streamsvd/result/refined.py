@@ -197,11 +197,12 @@ class Refinable(Measured):
             bytes_read += source.bytes_read - before
         if seconds is not None:
             seconds += time.monotonic() - began
+        before_it = replace(
+            self, certified=None, stability=None, seconds=seconds, bytes_read=bytes_read
+        )
         made = []
         for one, budget in zip(found, budgets, strict=True):
-            more = replace(
-                self, refined=one, certified=None, seconds=seconds, bytes_read=bytes_read
-            )
+            more = replace(before_it, refined=one)
             if one.bound is not None:
                 more = replace(more, certified=certificate_of(more, one.bound, budget))
             made.append(more)

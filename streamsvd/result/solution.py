@@ -69,6 +69,9 @@ class Components:
         `path_components` keeps the others.
     certified : Certificate or None
         How near the best they are, where `certificate` has been asked or the fit has proven it.
+    stability : (p, n) csr_array or None
+        How often each feature is chosen in each of `components` when they are fitted to parts of
+        the samples, from 0 to 1; see `streamsvd.sparse_pca_cv`, which measures it.
     features, samples : Axis or None
         What they are called, where the data said.
     seconds : float or None
@@ -91,6 +94,7 @@ class Components:
     covariance: Covariance | None = None
     refined: Refined | None = None
     certified: Certificate | None = None
+    stability: sparse.csr_array | None = None
     features: Axis | None = None
     samples: Axis | None = None
     seconds: float | None = None
@@ -204,6 +208,14 @@ class Components:
         if self.refined is not None:
             return self.refined.components
         return self.log.components(self.n_transforms)
+
+    @property
+    def mean_stability(self) -> Array | None:
+        """(p,) how often the nonzeros of each component are chosen, on average; see `stability`."""
+        if self.stability is None:
+            return None
+        chosen = self.stability.multiply(self.components.astype(bool)).sum(axis=1)
+        return np.asarray(chosen / np.diff(self.components.indptr))
 
     @property
     def n_nonzeros(self) -> int:
@@ -326,7 +338,7 @@ class Solution(Components):
             raise OptionError(
                 f"k must be an integer from 0 to the {last} transforms made; got {k!r}"
             )
-        return replace(self, n_transforms=int(k), refined=None, certified=None)
+        return replace(self, n_transforms=int(k), refined=None, certified=None, stability=None)
 
     def _last_within(self, fill: float) -> int:
         within = np.flatnonzero(self.path()["fill"] <= fill)

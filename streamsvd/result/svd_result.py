@@ -46,11 +46,12 @@ class SVDResult(Refinable):
 
         Parameters
         ----------
-        kind : {"components", "scree", "variance", "accuracy", "scores"}
-            ``"components"``: the loadings, as a heat map or as images. ``"scree"``: explained
-            variance of each component and in sum. ``"variance"``, ``"accuracy"``: along the path,
-            against transforms and against fill; accuracy is the objective over its bound, as in
-            the paper. ``"scores"``: the samples on two of the components.
+        kind : {"components", "stability", "scree", "variance", "accuracy", "scores"}
+            ``"components"``: the loadings, as a heat map or as images. ``"stability"``: in the same
+            way how often each feature is chosen, see `streamsvd.sparse_pca_cv`. ``"scree"``:
+            explained variance of each component and in sum. ``"variance"``, ``"accuracy"``: along
+            the path, against transforms and against fill; accuracy is the objective over its bound,
+            as in the paper. ``"scores"``: the samples on two of the components.
         X : path, zarr.Array or array, optional
             The data of the fit, for one more pass: ``"scores"`` needs them (any samples will do),
             so do ``"accuracy"``, and ``"variance"`` after a fit in place, unless the fit was with
@@ -78,11 +79,12 @@ class SVDResult(Refinable):
         where `X` is given for other kinds than scores.
         """
         plot.check(self, kind, image_shape, feature_names, pair)
-        if kind == "components" and image_shape is not None:
-            return plot.draw_images(self, image_shape)
-        if kind == "components":
+        of_features = kind in ("components", "stability")
+        if of_features and image_shape is not None:
+            return plot.draw_images(self, image_shape, kind)
+        if of_features:
             names = self.feature_names if feature_names is None else feature_names
-            return plot.draw_heat_map(self, names)
+            return plot.draw_heat_map(self, names, kind)
         source = None if X is None else self._open(X, reading)
         if kind == "scores":
             if source is None:

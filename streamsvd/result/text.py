@@ -53,6 +53,9 @@ def facts(made: Solution) -> dict[str, str]:
             f"{percent(made.certified.bound)}, by any {made.n_components} orthonormal components "
             f"with {made.certified.max_nonzeros} nonzeros"
         )
+    if made.stability is not None:
+        share = made.stability.multiply(made.components.astype(bool)).sum() / made.n_nonzeros
+        found["stability"] = f"{share:.0%} of the nonzeros chosen again"
     if made.seconds is not None:
         found["time"] = f"{made.seconds:.1f} s"
     if made.bytes_read is not None:

@@ -1,0 +1,204 @@
+"""Cross-validation from end to end: one read, then fits to sums of the sums of folds."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from dask.utils import format_bytes
+from scipy import sparse
+
+from streamsvd.arrays import Array
+from streamsvd.choosing.fold_sums import FoldedSamples, FoldSums, sum_folds
+from streamsvd.choosing.folds import Folding
+from streamsvd.choosing.memory import check_memory
+from streamsvd.choosing.rule import GridPoint
+from streamsvd.choosing.scores import Model, held_out_scores
+from streamsvd.choosing.stability import stability_of
+from streamsvd.choosing.validated import CrossValidation, chosen_of, grid_points
+from streamsvd.data import Source
+from streamsvd.errors import OptionError
+from streamsvd.fitting import fit, resolve
+from streamsvd.options import Options
+from streamsvd.passes.gram import GramSum
+from streamsvd.progress import Progress, progress_bar
+from streamsvd.refinement import Gram, Refined, refine_path
+from streamsvd.result import SVDResult
+from streamsvd.system import free_memory, n_cpus
+
+logger = logging.getLogger("streamsvd")
+
+
+FIT: dict[str, Any] = {
+    "max_nonzeros": None,
+    "fill_penalty": 0.5,
+    "pivot": True,
+    "refine": True,
+    "tol": 1e-8,
+    "reduction": "gram",
+    "random_state": None,
+}
+"""What a fit by `streamsvd.sparse_pca` has by default; the seed is that of the folds."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What is tried, checked against the data."""
+
+    n_components: tuple[int, ...]
+    max_fill: tuple[float, ...]
+    options: tuple[tuple[Options, ...], ...]
+    """Those of a fit at each point."""
+    budgets: Array
+    """(a, b) of int."""
+    cap: int | None
+    """The most nonzeros of one component."""
+
+    @classmethod
+    def of(cls, source: Source, arguments: dict[str, Any]) -> "Grid":
+        """Of the arguments of `streamsvd.sparse_pca_cv`; refuses what cannot be fitted."""
+        numbers = several("n_components", arguments["n_components"])
+        fills = several("max_fill", arguments["max_fill"])
+        n, options = source.n_features, []
+        for p in numbers:
+            row = [
+                Options.of_pca(arguments | FIT | {"n_components": p, "max_fill": fill}, n)
+                for fill in fills
+            ]
+            resolve(source, row[0])
+            options.append(tuple(row))
+        budgets = np.array([[one.budget(n) for one in row] for row in options], dtype=np.int64)
+        cap = arguments["max_nonzeros_per_component"]
+        made = tuple(row[0].n_components for row in options)
+        return cls(made, tuple(float(f) for f in fills), tuple(options), budgets, cap)
+
+    def points(self) -> list[GridPoint]:
+        """All of them."""
+        return grid_points(self.n_components, self.max_fill, self.budgets)
+
+
+def several(name: str, values: Any) -> list[Any]:
+    """One value or many; refuses none, and the same twice."""
+    listed = list(values) if isinstance(values, Sequence | np.ndarray) else [values]
+    if isinstance(values, str | bytes) or not listed:
+        raise OptionError(f"{name} must be a number or several; got {values!r}")
+    if len(set(listed)) < len(listed):
+        raise OptionError(f"{name} has a value twice: {listed}")
+    return listed
+
+
+def cross_validate(
+    source: Source, arguments: dict[str, Any], progress: Progress
+) -> CrossValidation:
+    """Run `streamsvd.sparse_pca_cv`."""
+    began = time.monotonic()
+    folding = Folding(
+        **{name: arguments[name] for name in ("folds", "split", "groups", "half_samples",
+                                              "random_state")}
+    )  # fmt: skip
+    grid = Grid.of(source, arguments)
+    labels = folding.labels(source.n_samples)
+    largest = max((one for row in grid.options for one in row), key=lambda o: o.n_components)
+    most = largest.memory_bytes or free_memory() // 2
+    problem = resolve(source, largest)
+    GramSum.check(largest.center, largest.normalize)
+    peak = check_memory(problem, np.bincount(labels).tolist(), labels.nbytes, most)
+    logger.info(
+        "%d folds of %d samples; peak memory %s of %s",
+        folding.folds, source.n_samples, format_bytes(peak), format_bytes(most),
+    )  # fmt: skip
+    n_threads = largest.n_threads or n_cpus()
+    with progress_bar(progress, "folds", source.n_samples) as advance:
+        asked = (largest.center, largest.normalize, problem.strip_width(most), n_threads)
+        sums = sum_folds(source, labels, *asked, advance)
+    return _Validation(source, grid, folding, labels, sums, n_threads, most, progress).done(began)
+
+
+@dataclass
+class _Validation:
+    """The fits, once the data are summed up."""
+
+    source: Source
+    grid: Grid
+    folding: Folding
+    labels: Array
+    sums: FoldSums
+    n_threads: int
+    memory_limit: int
+    progress: Progress
+
+    def done(self, began: float) -> CrossValidation:
+        """Do all of it."""
+        grid, k = self.grid, self.folding.folds
+        shape = (k, *grid.budgets.shape)
+        predicted, explained = np.zeros(shape), np.zeros(shape)
+        nonzeros = np.zeros(shape, dtype=np.int64)
+        rows: list[list[sparse.csr_array]] = []
+        n_fits = k * len(grid.n_components) + self.folding.half_samples + 1
+        with progress_bar(self.progress, "fits", n_fits) as advance:
+            for fold in range(k):
+                found, scores = self._without(fold, advance)
+                predicted[fold], explained[fold] = scores
+                nonzeros[fold] = [[one.components.nnz for one in some] for some in found]
+                rows.append([one.components for some in found for one in some])
+            points = grid.points()
+            chosen = chosen_of(points, predicted.reshape(k, -1))
+            others = [of_fold[points.index(chosen)] for of_fold in rows]
+            if self.folding.half_samples:
+                others = [self._on(half, chosen, advance) for half in self.folding.halves()]
+            result = self._result(chosen, others)
+            advance(1)
+        seconds = time.monotonic() - began
+        return CrossValidation(
+            n_components=grid.n_components,
+            max_fill=grid.max_fill,
+            budgets=grid.budgets,
+            predicted_variance=predicted,
+            explained_variance=explained,
+            n_nonzeros=nonzeros,
+            fold_of=self.labels,
+            result=replace(result, seconds=seconds),
+            seconds=seconds,
+        )
+
+    def _without(
+        self, fold: int, advance: Callable[[int], None]
+    ) -> tuple[list[list[Refined]], Array]:
+        """Fits of the whole grid to all folds but one; their scores (2, a, b) on that one."""
+        gram, learned = self.sums.without(fold)
+        diagonal, count = np.diag(gram).copy(), sum(self.sums.counts) - self.sums.counts[fold]
+        found = []
+        for p, budgets in zip(self.grid.n_components, self.grid.budgets, strict=True):
+            found.append(
+                refine_path(
+                    Gram(gram), p, budgets.tolist(), self.grid.cap, n_threads=self.n_threads
+                )
+            )
+            advance(1)
+        del gram
+        left_out = self.sums.held_out(fold, learned)
+        models = [[Model.of(one, diagonal, count) for one in some] for some in found]
+        scores = [[held_out_scores(left_out, one) for one in some] for some in models]
+        return found, np.moveaxis(np.array(scores), -1, 0)
+
+    def _on(
+        self, folds: tuple[int, ...], point: GridPoint, advance: Callable[[int], None]
+    ) -> sparse.csr_array:
+        """The components of a fit to some folds, at one point of the grid."""
+        gram, _ = self.sums.gram(folds)
+        budgets = [point.max_nonzeros]
+        (found,) = refine_path(
+            Gram(gram), point.n_components, budgets, self.grid.cap, n_threads=self.n_threads
+        )
+        advance(1)
+        return found.components
+
+    def _result(self, point: GridPoint, others: list[sparse.csr_array]) -> SVDResult:
+        """The fit of all samples, for which the sums are used up."""
+        i = self.grid.n_components.index(point.n_components)
+        j = self.grid.max_fill.index(point.max_fill)
+        options = replace(self.grid.options[i][j], memory_limit=self.memory_limit)
+        made = fit(FoldedSamples(self.source, self.sums.total()), options, False)
+        return replace(made, stability=stability_of(made.components, others))

@@ -1,0 +1,82 @@
+"""What a cross-validation says of itself: a table as text, and as HTML for notebooks."""
+
+from html import escape
+from typing import Any
+
+from dask.utils import format_bytes
+
+from streamsvd.choosing.rule import GridPoint
+from streamsvd.result.text import percent, table
+
+HEAD = ("components", "fill", "nonzeros", "predicted", "+-", "explained", "+-", "")
+
+CHOSEN, BEST = "chosen", "best"
+
+
+def facts(made: Any) -> dict[str, str]:
+    """Of a `CrossValidation`, by name."""
+    result = made.result
+    found = {
+        "data": f"{result.n_features} features x {result.n_samples} samples",
+        "folds": str(made.folds),
+        CHOSEN: point_text(made.chosen),
+        BEST: point_text(made.best),
+        "time": f"{made.seconds:.1f} s",
+    }
+    if made.bytes_read is not None:
+        found["read"] = format_bytes(made.bytes_read)
+    return found
+
+
+def point_text(point: GridPoint) -> str:
+    """A point of the grid in words."""
+    some = "component" if point.n_components == 1 else "components"
+    return f"{point.n_components} {some}, fill {point.max_fill:.4g} ({point.max_nonzeros} nonzeros)"
+
+
+def rows(made: Any) -> list[tuple[str, ...]]:
+    """Cells below `HEAD`."""
+    notes = {made.best: BEST} | {made.chosen: CHOSEN}
+    return [
+        (
+            str(row.n_components),
+            percent(row.max_fill),
+            f"{row.n_nonzeros:.1f}",
+            percent(row.predicted_variance),
+            percent(row.predicted_variance_error),
+            percent(row.explained_variance),
+            percent(row.explained_variance_error),
+            notes.get(point, ""),
+        )
+        for point, row in zip(made.points, made.table(), strict=True)
+    ]
+
+
+def lines(made: Any) -> list[str]:
+    """`facts` and the table: the ``repr``."""
+    chosen = made.chosen
+    head = (
+        f"CrossValidation(n_components={chosen.n_components}, max_fill={chosen.max_fill:.4g}, "
+        f"folds={made.folds})"
+    )
+    about = [f"{name:<18}  {value}" for name, value in facts(made).items()]
+    below = [*about, "", *table(HEAD, rows(made))]
+    return [head, *(f"  {line}".rstrip() for line in below)]
+
+
+def html(made: Any) -> str:
+    """The same as tables."""
+    about = "".join(
+        f'<tr><th style="text-align:left">{escape(name)}</th>'
+        f'<td style="text-align:left">{escape(value)}</td></tr>'
+        for name, value in facts(made).items()
+    )
+    body = "".join(f"<tr>{_cells(row, 'td')}</tr>" for row in rows(made))
+    return (
+        f"<div><strong>CrossValidation</strong><table>{about}</table>"
+        f"<table><tr>{_cells(HEAD, 'th')}</tr>{body}</table></div>"
+    )
+
+
+def _cells(values: tuple[str, ...], tag: str) -> str:
+    return "".join(f'<{tag} style="text-align:right">{escape(value)}</{tag}>' for value in values)
