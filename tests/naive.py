@@ -6,7 +6,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations, combinations_with_replacement
+from itertools import combinations, combinations_with_replacement, permutations
 
 import numpy as np
 import scipy.linalg
@@ -292,6 +292,37 @@ def nystroem(A: Array, T: Array) -> tuple[Array, Array]:
     values, vectors = np.linalg.eigh((low_rank + low_rank.T) / 2)
     B = vectors * np.sqrt(np.maximum(values, 0))
     return B, np.maximum(np.diag(A) - np.sum(B**2, axis=1), 0)
+
+
+def left_out_errors(T: Array, C: Array) -> Array:
+    """Of samples with the products `T`: squared errors of each feature, predicted from the others.
+
+    By the regression of a normal distribution with covariance `C`, from which feature j is deleted.
+    """
+    errors = np.empty(len(T))
+    for j in range(len(T)):
+        rest = np.delete(np.arange(len(T)), j)
+        coefficients = np.linalg.solve(C[np.ix_(rest, rest)], C[rest, j])
+        row = np.zeros(len(T))
+        row[j], row[rest] = 1.0, -coefficients
+        errors[j] = row @ T @ row
+    return errors
+
+
+def least_squares_errors(X: Array, U: Array) -> Array:
+    """Squared errors of each feature of `X`, by the scores that fit the other features best."""
+    errors = np.empty(len(X))
+    for j in range(len(X)):
+        rest = np.delete(np.arange(len(X)), j)
+        scores = np.linalg.lstsq(U[rest], X[rest])[0]
+        errors[j] = np.sum((X[j] - U[j] @ scores) ** 2)
+    return errors
+
+
+def best_order(U: Array, W: Array) -> tuple[int, ...]:
+    """Which row of `W` stands for each row of `U`: the order with the largest sum of |u . w|."""
+    orders = permutations(range(len(U)))
+    return max(orders, key=lambda order: np.abs(np.sum(U * W[list(order)], axis=1)).sum())
 
 
 def energy_order(A: Array, p: int) -> Indices:

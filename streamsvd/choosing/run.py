@@ -21,8 +21,7 @@ from streamsvd.choosing.validated import CrossValidation, chosen_of, grid_points
 from streamsvd.data import Source
 from streamsvd.errors import OptionError
 from streamsvd.fitting import fit, resolve
-from streamsvd.options import Options
-from streamsvd.passes.gram import GramSum
+from streamsvd.options import Options, number
 from streamsvd.progress import Progress, progress_bar
 from streamsvd.refinement import Gram, Refined, refine_path
 from streamsvd.result import SVDResult
@@ -61,6 +60,8 @@ class Grid:
         """Of the arguments of `streamsvd.sparse_pca_cv`; refuses what cannot be fitted."""
         numbers = several("n_components", arguments["n_components"])
         fills = several("max_fill", arguments["max_fill"])
+        for fill in fills:
+            number(0.0, 1.0).check("max_fill", fill)
         n, options = source.n_features, []
         for p in numbers:
             row = [
@@ -84,7 +85,7 @@ def several(name: str, values: Any) -> list[Any]:
     listed = list(values) if isinstance(values, Sequence | np.ndarray) else [values]
     if isinstance(values, str | bytes) or not listed:
         raise OptionError(f"{name} must be a number or several; got {values!r}")
-    if len(set(listed)) < len(listed):
+    if len({str(value) for value in listed}) < len(listed):
         raise OptionError(f"{name} has a value twice: {listed}")
     return listed
 
@@ -103,7 +104,6 @@ def cross_validate(
     largest = max((one for row in grid.options for one in row), key=lambda o: o.n_components)
     most = largest.memory_bytes or free_memory() // 2
     problem = resolve(source, largest)
-    GramSum.check(largest.center, largest.normalize)
     peak = check_memory(problem, np.bincount(labels).tolist(), labels.nbytes, most)
     logger.info(
         "%d folds of %d samples; peak memory %s of %s",

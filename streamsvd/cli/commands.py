@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from streamsvd.cli.options import (
+    CV,
     FIT,
     MISSING_CHUNKS,
     OF_THE_FIT,
@@ -124,6 +125,42 @@ def pca(source: str, out: str, overwrite: bool, **options: Any) -> None:
 
 
 @main.command()
+@click.argument("source")
+@option("--out", "Where the fit at the chosen point goes. [default: it is not kept]", "RESULT.zarr")
+@option("--plot", "Where a picture of the scores goes. [default: none]", "PICTURE.png")
+@option("--overwrite", "Replace what is at --out and --plot.", is_flag=True)
+@options_of(CV, [QUIET])
+def cv(
+    source: str,
+    out: str | None,
+    plot: str | None,
+    overwrite: bool,
+    groups: str | None,
+    **options: Any,
+) -> None:
+    """Choose the number of components and the fill on samples left out."""
+    from streamsvd import sparse_pca_cv
+    from streamsvd.choosing.text import lines
+    from streamsvd.result.loadings import check_file
+
+    picture = None if plot is None else Path(plot).expanduser()
+    if picture is not None:
+        check_file(picture, overwrite)
+    if out is not None:
+        _check_out(out, overwrite)
+    labels = None if groups is None else _lines_of(groups)
+    made = sparse_pca_cv(source, groups=labels, **options)
+    _echo(lines(made)[1:])
+    if picture is not None:
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        made.plot().savefig(picture, dpi=150)
+        click.echo(f"  saved               {plot}")
+    if out is not None:
+        made.result.save(out, overwrite=overwrite)
+        click.echo(f"  saved               {out}")
+
+
+@main.command()
 @click.argument("result")
 def info(result: str) -> None:
     """Show the sizes, options, components and history of RESULT."""
@@ -207,8 +244,9 @@ def certificate(result: str, source: str, scheduler: str | None, **options: Any)
 @click.argument("result")
 @option(
     "--kind",
-    "Loadings; explained variance; that or the accuracy against transforms and fill; scores.",
-    values=["components", "scree", "variance", "accuracy", "scores"],
+    "Loadings; how often they are chosen, after `cv`; explained variance; that "
+    "or the accuracy against transforms and fill; scores.",
+    values=["components", "stability", "scree", "variance", "accuracy", "scores"],
     default="components",
 )
 @option("--out", "Where the picture goes, as its ending says.", "PICTURE.png", required=True)
@@ -321,6 +359,11 @@ def _fit_and_save(
 
 def _echo(lines: list[str]) -> None:
     click.echo("\n".join(lines))
+
+
+def _lines_of(path: str) -> list[str]:
+    """The lines of a text file, without those that are empty at its end."""
+    return Path(path).expanduser().read_text().rstrip().splitlines()
 
 
 def _by(shape: tuple[int, ...]) -> str:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
+from streamsvd.choosing.folds import SPLITS
 from streamsvd.options import Options
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -50,6 +51,22 @@ def sample_axis_option(text: str, default: str | None = None) -> Callable[[F], F
         return None if value is None else int(value)
 
     return option("--sample-axis", text, values=["0", "1"], default=default, callback=number)
+
+
+class Several(click.ParamType):
+    """Numbers with commas between them."""
+
+    def __init__(self, kind: type) -> None:
+        self.kind, self.name = kind, "numbers"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[Any]:
+        """A list of them."""
+        try:
+            return [self.kind(part) for part in str(value).split(",")]
+        except ValueError:
+            self.fail(f"{value!r} is not a list of numbers such as 2,3,5", param, ctx)
 
 
 COMPONENTS = of_fit("n_components", "How many; at most the shorter side.", "P", "--components")
@@ -169,6 +186,49 @@ PCA = [
     ),
     of_fit("rank", "Of the factor, with --reduction factor. [default: 10 P]", "R"),
     of_fit("effort", "high: search from a convex relaxation too, and prove how near the best."),
+    of_fit("normalize", "Scale each feature to variance 1. [default: no]", values=["features"]),
+    MISSING_CHUNKS,
+    of_fit("memory_limit", 'Such as "2GiB". [default: half of what is free]', "SIZE"),
+    of_fit("n_threads", "Threads. [default: all processors]", "K", "--threads"),
+]
+
+
+CV = [
+    of_fit(
+        "n_components", "How many: numbers to try.", "P,P,...", "--components", type=Several(int)
+    ),
+    of_fit(
+        "max_fill",
+        "Most nonzeros, as shares of all to try.",
+        "X,X,...",
+        type=Several(float),
+        required=True,
+    ),
+    option("--folds", "Parts that the samples are cut into.", "K", type=int, default=5),
+    option(
+        "--split",
+        "Parts drawn at random, or runs of samples, for series in time.",
+        values=SPLITS,
+        default="random",
+    ),
+    option(
+        "--groups",
+        "Text file with the group of each sample, one a line; groups are left out whole. "
+        "[default: none]",
+        "FILE",
+    ),
+    option(
+        "--half-samples",
+        "Measure stability over so many fits on half of the folds. [default: over the folds]",
+        "M",
+        type=int,
+        default=0,
+    ),
+    option("--random-state", "Seed of the folds.", "SEED", type=int, default=0),
+    MAX_PER_COMPONENT,
+    ROWS_OR_COLUMNS,
+    SAMPLE_DIM,
+    LAYER,
     of_fit("normalize", "Scale each feature to variance 1. [default: no]", values=["features"]),
     MISSING_CHUNKS,
     of_fit("memory_limit", 'Such as "2GiB". [default: half of what is free]', "SIZE"),
