@@ -7,6 +7,10 @@ for the nonzeros it costs; every step of it is a solution (`SVDResult.at`). Prin
 variance on scikit-learn's digits, takes the sparsest step that explains 80 % of what PCA does,
 refines it with no more nonzeros, and draws the path to ``choose_fill.png`` (with the extra
 ``plot``).
+
+How much sparsity costs is one question; how much of it new samples bear out is another.
+`sparse_pca_cv` asks that: fills scored on images left out, from one more read, and how often each
+loading is chosen again. See also ``examples/benchmarks/cross_validation.py``.
 """
 
 from sklearn.datasets import load_digits
@@ -32,6 +36,12 @@ chosen = fit.at(explained_variance=0.8 * best)
 result = chosen.refine()
 print(f"\nthe first step with 80 % of PCA's variance has {chosen.fill:.1%} nonzeros; refined:\n")
 print(result)
+
+cv = streamsvd.sparse_pca_cv(X, [5, 10], max_fill=[0.1, 0.3], folds=3, sample_axis=0)
+print(f"\n{cv}\n")
+stability = cv.result.mean_stability
+assert stability is not None  # it is measured there
+print(f"loadings chosen again: {stability.min():.0%} to {stability.max():.0%} of a component")
 
 try:
     result.plot("variance").savefig("choose_fill.png")

@@ -20,7 +20,7 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 import streamsvd
-from streamsvd import SVDResult, options, sparse_svd
+from streamsvd import SVDResult, options, sparse_pca_cv, sparse_svd
 from streamsvd.cli.commands import in_our_words, main
 from streamsvd.cli.convert import convert
 from streamsvd.cli.demo import ASCII, BLOCKS, marks_for, pictures
@@ -239,6 +239,7 @@ MINIMAL = {
     "accuracy": "r x",
     "certificate": "r x",
     "plot": "r --out p.png",
+    "cv": "x --components 1 --max-fill 0.1",
     "convert": "x.npy x.zarr",
 }
 
@@ -256,6 +257,12 @@ MINIMAL = {
         ("accuracy", SVDResult.accuracy, {"self", "X", "client"}, {"scheduler"}),
         ("certificate", SVDResult.certificate, {"self", "X", "client"}, {"scheduler"}),
         ("plot", SVDResult.plot, {"self", "feature_names", "labels"}, {"out", "overwrite"}),
+        (
+            "cv",
+            sparse_pca_cv,
+            {"X", "center", "storage_options"},
+            {"out", "plot", "overwrite"},
+        ),
         ("convert", convert, {"source", "out"}, set()),
     ],
 )
@@ -266,7 +273,8 @@ def test_every_option_of_the_api_with_its_default(command, function, not_in_cli,
         theirs |= {name: inspect.signature(options.Ask).parameters[name] for name in READING}
     assert ours.keys() - only_in_cli == theirs.keys() - not_in_cli
     values = main.commands[command].make_context(command, MINIMAL[command].split()).params
-    for name in ours.keys() - only_in_cli - {"out", "n_components"}:
+    required = {name for name in ours if ours[name].required}
+    for name in ours.keys() - only_in_cli - required - {"out"}:
         assert values[name] == theirs[name].default, name
 
 
@@ -299,6 +307,48 @@ def test_quiet(store, monkeypatch, flag, progress):
     )
     run("fit", store, "--components", 1, "--out", store.parent / "r.zarr", *flag, code=7)
     assert calls[0]["progress"] is progress
+
+
+# -------------------------------------------------------------------------- cross-validation
+
+
+def test_cv_is_that_of_the_api(tmp_path, store):
+    (tmp_path / "groups.txt").write_text("".join(f"g{k // 5:02}\n" for k in range(60)) + "\n")
+    args = ("--components", "1,2", "--max-fill", "0.1,0.25", "--folds", 4, "--half-samples", 2)
+    args += ("--groups", tmp_path / "groups.txt", "--random-state", 3, "--threads", 1)
+    out = ("--out", tmp_path / "new" / "r.zarr", "--plot", tmp_path / "pictures" / "p.png")
+    shown = run("cv", store, *args, *out, "--quiet").stdout
+    expected = sparse_pca_cv(
+        store, [1, 2], max_fill=[0.1, 0.25], folds=4, half_samples=2, random_state=3,
+        groups=np.arange(60) // 5,
+    )  # fmt: skip
+    lines = repr(expected).splitlines()
+    start = lines.index("")
+    assert "\n".join(lines[start:]) in shown
+    assert lines[3] in shown.splitlines()
+    fitted = SVDResult.load(tmp_path / "new" / "r.zarr")
+    same(fitted, expected.result)
+    np.testing.assert_array_equal(fitted.stability.toarray(), expected.result.stability.toarray())
+    assert imread(tmp_path / "pictures" / "p.png").std() > 0.01
+    assert shown.splitlines()[-1] == f"  saved               {tmp_path}/new/r.zarr"
+
+
+def test_cv_refuses_before_it_reads(tmp_path, store, result, monkeypatch):
+    grid = ("--components", "1,2", "--max-fill", "0.1")
+    line = fails("cv", store, "--components", "1,13", "--max-fill", "0.1")
+    assert line.startswith("Error: --components 13 exceeds min(n_features, n_samples)=12")
+    assert fails("cv", store, *grid, "--folds", 1).startswith("Error: folds must be an integer")
+    (tmp_path / "few.txt").write_text("a\nb\n")
+    line = fails("cv", store, *grid, "--groups", tmp_path / "few.txt")
+    assert "need a label for each of 60 samples" in line
+    monkeypatch.setattr(streamsvd, "sparse_pca_cv", lambda *_, **__: pytest.fail("has begun"))
+    assert "pass --overwrite" in fails("cv", store, *grid, "--out", result)
+    (tmp_path / "p.png").write_text("mine")
+    assert "exists" in fails("cv", store, *grid, "--plot", tmp_path / "p.png")
+    assert "must end in .png" in fails("cv", store, *grid, "--plot", tmp_path / "p.xyz")
+    assert "No such file" in fails("cv", store, *grid, "--groups", tmp_path / "none.txt")
+    wrong = run("cv", store, "--components", "1,x", "--max-fill", "0.1", code=2).stderr
+    assert "'1,x' is not a list of numbers such as 2,3,5" in wrong
 
 
 # ------------------------------------------------------------- info, transform and accuracy

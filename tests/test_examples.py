@@ -64,6 +64,10 @@ def test_choose_fill(tmp_path: Path) -> None:
         assert int(nonzeros) <= int(fill) / 100 * 640
         assert float(refined) >= float(greedy)
     assert float(rows[-1][-1]) > 95
+    chosen = re.search(r"^  chosen +(\d+) components, fill ([\d.]+) ", out, re.MULTILINE)
+    assert chosen
+    assert chosen.groups() == ("10", "0.3")
+    assert number(r"chosen again: (\d+)% to", out) > 40
     assert (tmp_path / "choose_fill.png").stat().st_size > 10_000
 
 

@@ -16,12 +16,12 @@ import zarr
 from helpers import bits, normal
 from zarr.storage import LocalStore
 
-from streamsvd import StreamSVDError, SVDResult, sparse_pca, sparse_svd
+from streamsvd import StreamSVDError, SVDResult, sparse_pca, sparse_pca_cv, sparse_svd
 from streamsvd.storage.checksums import checksum_of_file, checksum_of_json
 
 N, P, SAMPLES = 10, 3, 60
 X = normal(N, SAMPLES)
-KINDS = ("pairs", "blocks", "gram", "refined")
+KINDS = ("pairs", "blocks", "gram", "refined", "stable")
 BATCH = 40
 
 
@@ -41,6 +41,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "blocks": sparse_svd(X, P, n_transforms=5, algorithm="block", normalize="samples"),
         "gram": sparse_svd(X, P, n_transforms=40, reduction="gram", pivot=True),
         "refined": sparse_pca(named, P, max_fill=0.5, sample_dim="time"),
+        "stable": sparse_pca_cv(X, P, max_fill=0.5, folds=3).result,
     }
     for name, result in made.items():
         result.save(folder / name)
@@ -59,6 +60,8 @@ def everything(path: Path) -> dict[str, Any]:
     said["record"] = repr((made.settings, made.sample_axis, made.stopped, made.seconds))
     said["scores"] = made.transform(X).tobytes()
     said["text"] = repr(made) + made._repr_html_()
+    if made.stability is not None:
+        said["stability"] = repr(made.stability.toarray()) + repr(made.mean_stability)
     if not made.is_reduced and made.refined is None:
         said["right"] = made.right.data.tobytes()
     return said
@@ -188,6 +191,8 @@ def test_forged_results(kind: str, saved: Path, tmp_path: Path, forks: Any) -> N
         ("blocks", "log/indices"),
         ("refined", "refined/rows/indices"),
         ("refined", "refined/rows/indptr"),
+        ("stable", "stability/indices"),
+        ("stable", "stability/indptr"),
     ],
 )
 def test_indices_out_of_bounds(
@@ -201,5 +206,15 @@ def test_indices_out_of_bounds(
     with pytest.raises(StreamSVDError, match="is not what was written"):
         SVDResult.load(path)
     seal(path)
-    with pytest.raises(StreamSVDError, match=r"is damaged: (log|refined/rows) \("):
+    with pytest.raises(StreamSVDError, match=r"is damaged: (log|refined/rows|stability) \("):
+        SVDResult.load(path)
+
+
+@pytest.mark.parametrize("share", [-0.1, 0.0, 1.1, np.nan])
+def test_shares_that_are_none(share: float, saved: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(saved / "stable", tmp_path / "result")
+    array: Any = zarr.open_array(LocalStore(path / "stability/data"), mode="r+")
+    array[0] = share
+    seal(path)
+    with pytest.raises(StreamSVDError, match=r"is damaged: stability \(shares are not above 0"):
         SVDResult.load(path)

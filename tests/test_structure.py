@@ -218,7 +218,14 @@ def test_docstrings(module: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["sparse_svd", "SVDResult.transform", "SVDResult.accuracy", "SVDResult.plot", "SVDResult.at"],
+    [
+        "sparse_svd",
+        "sparse_pca_cv",
+        "SVDResult.transform",
+        "SVDResult.accuracy",
+        "SVDResult.plot",
+        "SVDResult.at",
+    ],
 )
 def test_all_parameters_are_documented(name: str) -> None:
     """In the order of the signature, several names a line where they belong together."""

@@ -53,20 +53,16 @@ def sample_axis_option(text: str, default: str | None = None) -> Callable[[F], F
     return option("--sample-axis", text, values=["0", "1"], default=default, callback=number)
 
 
-class Several(click.ParamType):
-    """Numbers with commas between them."""
+def several(kind: type) -> dict[str, Any]:
+    """Of an option that gives a list of numbers, with commas between them."""
 
-    def __init__(self, kind: type) -> None:
-        self.kind, self.name = kind, "numbers"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[Any]:
-        """A list of them."""
+    def numbers(_: click.Context, __: click.Parameter, value: str) -> list[Any]:
         try:
-            return [self.kind(part) for part in str(value).split(",")]
+            return [kind(part) for part in value.split(",")]
         except ValueError:
-            self.fail(f"{value!r} is not a list of numbers such as 2,3,5", param, ctx)
+            raise click.BadParameter(f"{value!r} is not a list of numbers such as 2,3,5") from None
+
+    return {"type": str, "callback": numbers}
 
 
 COMPONENTS = of_fit("n_components", "How many; at most the shorter side.", "P", "--components")
@@ -194,14 +190,12 @@ PCA = [
 
 
 CV = [
-    of_fit(
-        "n_components", "How many: numbers to try.", "P,P,...", "--components", type=Several(int)
-    ),
+    of_fit("n_components", "How many: numbers to try.", "P,P,...", "--components", **several(int)),
     of_fit(
         "max_fill",
         "Most nonzeros, as shares of all to try.",
         "X,X,...",
-        type=Several(float),
+        **several(float),
         required=True,
     ),
     option("--folds", "Parts that the samples are cut into.", "K", type=int, default=5),
