@@ -359,8 +359,9 @@ def sparse_pca_cv(
     groups : (N,) array, optional
         Labels; samples of one group stay in one fold, folds of sizes as equal as that allows.
     half_samples : int
-        Stability is measured over as many fits on half of the folds (four folds or more), instead
-        of over the fits without one fold. Halves come in pairs that share no samples.
+        Stability is measured over as many fits on half of the folds (four folds or more), each
+        begun afresh, instead of over the fits without one fold. Halves come in pairs that share no
+        samples, and none comes twice.
     random_state : int
         Seed of the folds and the halves.
     max_nonzeros_per_component : int, optional
@@ -387,12 +388,16 @@ def sparse_pca_cv(
 
     Notes
     -----
-    Cost: one read of the data and ``n^2 N`` operations, then ``k + 1`` fits of the grid and of the
-    chosen point, each number of components with all its fills warm-started from the largest. Of
-    such a fit by `sparse_pca` and `SVDResult.refine_path` the pass is made once instead of k + 1
-    times. Memory: ``8 (k + 3) n^2`` bytes, or ``8 k n^2`` for each level of the sums (two beyond
-    ``2 n k`` samples, at least 16 MiB of them), and 32 MiB a fold while reading. The same bits for
-    any chunking and any number of threads.
+    Cost: one read of the data and ``n^2 N`` operations, then the search of the grid for each fold,
+    all fills of a number of components warm-started from the largest, and one fit of the chosen
+    point: less than k + 1 times one fit of the grid, by `sparse_pca` and `SVDResult.refine_path`.
+    Half samples add a search of one point each. Memory: ``8 (k + 3) n^2`` bytes; while reading
+    ``8 k n^2``, twice or three times where a fold has very many samples (see `sizes.gram_sums`),
+    and 32 MiB a fold. The same bits for any chunking and any number of threads.
+
+    Fits without one of k folds share most of their samples, so that stability over them is on the
+    high side. The theory of stability selection is of halves: `half_samples` of some dozens, from
+    ten folds or more.
 
     Examples
     --------

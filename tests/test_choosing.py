@@ -425,6 +425,22 @@ def test_names_and_axes_of_a_table() -> None:
     assert made.result.transform(frame).shape == (N_SAMPLES, 2)
 
 
+def test_sparse_data_stay_sparse(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    data = random.poisson(0.05, (30, 500)) * 1.0
+    data[5:9] += 4 * (random.random(500) < 0.1)
+    expected = sparse_pca_cv(data, [1, 2], max_fill=[0.07, 0.14], folds=3)
+    stored = sparse.csr_array(data.T)
+    monkeypatch.setattr(
+        "streamsvd.data.source.Source.read", lambda *_: pytest.fail("was made dense")
+    )
+    found = sparse_pca_cv(stored, [1, 2], max_fill=[0.07, 0.14], folds=3, sample_axis=0)
+    np.testing.assert_allclose(found.predicted_variance, expected.predicted_variance, rtol=1e-9)
+    assert found.chosen == expected.chosen
+    assert found.result.components.indices.tolist() == [5, 6, 7, 8]
+    assert found.bytes_read == stored.data.nbytes + stored.indices.nbytes + stored.indptr.nbytes
+
+
 def test_caps_and_groups() -> None:
     groups = np.repeat(np.arange(40), 10)
     made = sparse_pca_cv(

@@ -11,7 +11,7 @@ WHILE_FITTING = 3
 """n x n matrices beside the sums: ``X X^T`` of a fit, the same scaled, and without what is zero."""
 
 
-def check_memory(problem: Problem, sizes: list[int], n_samples_held: int, limit: int) -> int:
+def check_memory(problem: Problem, sizes: list[int], held: int, limit: int) -> int:
     """The most memory that will be taken; refuses what does not fit, with the figures.
 
     Parameters
@@ -20,8 +20,8 @@ def check_memory(problem: Problem, sizes: list[int], n_samples_held: int, limit:
         That of the largest fit on all samples, on the Gram matrix.
     sizes : list of int
         Samples of each fold.
-    n_samples_held : int
-        Bytes of the labels of the samples.
+    held : int
+        Bytes of what is held of each sample.
     limit : int
         Bytes that may be taken.
     """
@@ -33,7 +33,7 @@ def check_memory(problem: Problem, sizes: list[int], n_samples_held: int, limit:
     reading += 2 * k * 8 * (n + 1) * batch_samples(n)
     sums = sum(gram_sums(n, max(size, 1)) for size in sizes)
     fitting = (k + WHILE_FITTING) * matrix + refinement_state(problem)
-    peak = FIXED_BYTES + n_samples_held + max(reading + sums * matrix, fitting)
+    peak = FIXED_BYTES + held + max(reading + sums * matrix, fitting)
     if peak > limit:
         times = max(sums, k + WHILE_FITTING)
         raise ResourceError(

@@ -1,4 +1,8 @@
-"""The choice of a point of the grid: the simplest that is not clearly worse than the best."""
+"""The choice of a point of the grid: the simplest that is not clearly worse than the best.
+
+The one-standard-error rule of Breiman, Friedman, Olshen and Stone ("Classification and Regression
+Trees", 1984), with the error of differences between points instead of that of the best score.
+"""
 
 from typing import NamedTuple
 

@@ -104,7 +104,8 @@ def cross_validate(
     largest = max((one for row in grid.options for one in row), key=lambda o: o.n_components)
     most = largest.memory_bytes or free_memory() // 2
     problem = resolve(source, largest)
-    peak = check_memory(problem, np.bincount(labels).tolist(), labels.nbytes, most)
+    sizes = [int(np.count_nonzero(labels == fold)) for fold in range(folding.folds)]
+    peak = check_memory(problem, sizes, 2 * labels.nbytes, most)
     logger.info(
         "%d folds of %d samples; peak memory %s of %s",
         folding.folds, source.n_samples, format_bytes(peak), format_bytes(most),
