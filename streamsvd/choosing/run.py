@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,14 @@ from scipy import sparse
 from streamsvd.arrays import Array
 from streamsvd.choosing.fold_sums import FoldedSamples, FoldSums, sum_folds
 from streamsvd.choosing.folds import Folding
+from streamsvd.choosing.grid import Grid
 from streamsvd.choosing.memory import check_memory
 from streamsvd.choosing.rule import GridPoint
 from streamsvd.choosing.scores import Model, held_out_scores
 from streamsvd.choosing.stability import stability_of
-from streamsvd.choosing.validated import CrossValidation, chosen_of, grid_points
+from streamsvd.choosing.validated import CrossValidation, chosen_of
 from streamsvd.data import Source
-from streamsvd.errors import OptionError
 from streamsvd.fitting import fit, resolve
-from streamsvd.options import Options, number
 from streamsvd.progress import Progress, progress_bar
 from streamsvd.refinement import Gram, Refined, refine_path
 from streamsvd.result import SVDResult
@@ -30,75 +29,12 @@ from streamsvd.system import free_memory, n_cpus
 logger = logging.getLogger("streamsvd")
 
 
-FIT: dict[str, Any] = {
-    "max_nonzeros": None,
-    "fill_penalty": 0.5,
-    "pivot": True,
-    "refine": True,
-    "tol": 1e-8,
-    "reduction": "gram",
-    "random_state": None,
-}
-"""What a fit by `streamsvd.sparse_pca` has by default; the seed is that of the folds."""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """What is tried, checked against the data."""
-
-    n_components: tuple[int, ...]
-    max_fill: tuple[float, ...]
-    options: tuple[tuple[Options, ...], ...]
-    """Those of a fit at each point."""
-    budgets: Array
-    """(a, b) of int."""
-    cap: int | None
-    """The most nonzeros of one component."""
-
-    @classmethod
-    def of(cls, source: Source, arguments: dict[str, Any]) -> "Grid":
-        """Of the arguments of `streamsvd.sparse_pca_cv`; refuses what cannot be fitted."""
-        numbers = several("n_components", arguments["n_components"])
-        fills = several("max_fill", arguments["max_fill"])
-        for fill in fills:
-            number(0.0, 1.0).check("max_fill", fill)
-        n, options = source.n_features, []
-        for p in numbers:
-            row = [
-                Options.of_pca(arguments | FIT | {"n_components": p, "max_fill": fill}, n)
-                for fill in fills
-            ]
-            resolve(source, row[0])
-            options.append(tuple(row))
-        budgets = np.array([[one.budget(n) for one in row] for row in options], dtype=np.int64)
-        cap = arguments["max_nonzeros_per_component"]
-        made = tuple(row[0].n_components for row in options)
-        return cls(made, tuple(float(f) for f in fills), tuple(options), budgets, cap)
-
-    def points(self) -> list[GridPoint]:
-        """All of them."""
-        return grid_points(self.n_components, self.max_fill, self.budgets)
-
-
-def several(name: str, values: Any) -> list[Any]:
-    """One value or many; refuses none, and the same twice."""
-    listed = list(values) if isinstance(values, Sequence | np.ndarray) else [values]
-    if isinstance(values, str | bytes) or not listed:
-        raise OptionError(f"{name} must be a number or several; got {values!r}")
-    if len({str(value) for value in listed}) < len(listed):
-        raise OptionError(f"{name} has a value twice: {listed}")
-    return listed
-
-
 def cross_validate(
     source: Source, arguments: dict[str, Any], progress: Progress
 ) -> CrossValidation:
     """Run `streamsvd.sparse_pca_cv`."""
     began = time.monotonic()
-    folding = Folding(
-        **{name: arguments[name] for name in ("folds", "split", "groups", "half_samples",
-                                              "random_state")}
-    )  # fmt: skip
+    folding = Folding(**{one.name: arguments[one.name] for one in fields(Folding)})
     grid = Grid.of(source, arguments)
     labels = folding.labels(source.n_samples)
     largest = max((one for row in grid.options for one in row), key=lambda o: o.n_components)
