@@ -342,9 +342,9 @@ def sparse_pca_cv(
     For each fold of the samples the whole grid is fitted to the others and scored on the fold, all
     from sums of one Gram matrix a fold. The simplest point of the grid (fewest nonzeros, then
     fewest components) whose predicted variance is within one standard error of the best is chosen,
-    and fitted to all samples as by `sparse_pca` on the Gram matrix. The scores, and why predicted
-    variance tells how many components there are while explained variance does not, are described
-    in `streamsvd.choosing.scores`.
+    and fitted to all samples as by `sparse_pca` on the Gram matrix, or by the search of the folds
+    where that explains more. The scores, and why predicted variance tells how many components there
+    are while explained variance does not, are described in `streamsvd.choosing.scores`.
 
     Parameters
     ----------
@@ -389,11 +389,11 @@ def sparse_pca_cv(
     Notes
     -----
     Cost: one read of the data and ``n^2 N`` operations, then the search of the grid for each fold,
-    all fills of a number of components warm-started from the largest, and one fit of the chosen
-    point: less than k + 1 times one fit of the grid, by `sparse_pca` and `SVDResult.refine_path`.
-    Half samples add a search of one point each. Memory: ``8 (k + 3) n^2`` bytes; while reading
-    ``8 k n^2``, twice or three times where a fold has very many samples (see `sizes.gram_sums`),
-    and 32 MiB a fold. The same bits for any chunking and any number of threads.
+    fills warm-started from larger ones and numbers of components from smaller, and one fit of the
+    chosen point: less than k + 1 times one fit of the grid by `SVDResult.refine_path`. Half samples
+    add a search of one fill each. Memory: ``8 (k + 3) n^2`` bytes; while reading ``8 k n^2``, twice
+    or three times where a fold has very many samples (see `sizes.gram_sums`), and 32 MiB a fold.
+    The same bits for any chunking and any number of threads.
 
     Fits without one of k folds share most of their samples, so that stability over them is on the
     high side. The theory of stability selection is of halves: `half_samples` of some dozens, from

@@ -1,5 +1,6 @@
 """Cross-validation: folds, one pass, scores, the choice, what is said and drawn of it."""
 
+import importlib
 import sys
 import tracemalloc
 from dataclasses import replace
@@ -24,6 +25,8 @@ from streamsvd import (
     sparse_pca,
     sparse_pca_cv,
 )
+from streamsvd.choosing import fits
+from streamsvd.choosing.fits import fit_grid, with_features
 from streamsvd.choosing.fold_sums import FoldSums, sum_folds
 from streamsvd.choosing.folds import Folding
 from streamsvd.choosing.memory import check_memory
@@ -34,7 +37,7 @@ from streamsvd.options import SIDES, Ask
 from streamsvd.passes import gram
 from streamsvd.plan import FIXED_BYTES
 from streamsvd.problem import Problem
-from streamsvd.refinement import Refined
+from streamsvd.refinement import Refined, refine_path
 
 TWO_PASSES = ("features", "samples")
 COMBINATIONS = [pair for pair in product(SIDES.values, SIDES.values) if pair != TWO_PASSES]
@@ -341,6 +344,68 @@ def test_scores_are_those_of_fits_without_the_fold(cv: CrossValidation) -> None:
         C = U.T @ np.diag(variances - noise) @ U + noise * np.eye(N)
         expected = 1 - naive.left_out_errors(T, C).sum() / np.trace(T)
         np.testing.assert_allclose(cv.predicted_variance[fold, 1, 1], expected, rtol=1e-7)
+
+
+# -------------------------------------------------------------------------- fits of the grid
+
+
+def test_features_are_added() -> None:
+    """Those of largest variance that no component has; orthonormal, as the others are."""
+    rows = sparse.csr_array(some_components(0, 2))
+    diagonal = np.array([9.0, 9, 9, 9, 9, 3, 1, 5, 4, 4, 0, 0])
+    made = with_features(rows, 5, diagonal).toarray()
+    np.testing.assert_array_equal(made[:2], rows.toarray())
+    assert [np.flatnonzero(row).tolist() for row in made[2:]] == [[7], [8], [9]]
+    np.testing.assert_allclose(made @ made.T, np.eye(5), atol=1e-15)
+    assert with_features(rows, 9, diagonal) is not None
+    assert with_features(rows, 10, diagonal) is None
+    np.testing.assert_array_equal(with_features(rows, 2, diagonal).toarray(), rows.toarray())
+
+
+def test_fits_of_a_grid_are_within_budgets_and_start_from_fewer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the order of the numbers; each explains as much as what it starts from."""
+    asked: list[tuple[int, list[int]]] = []
+
+    def noted(cov: Any, p: int, budgets: Any, cap: Any, starts: Any, n_threads: int) -> Any:
+        asked.append((p, [rows.nnz for rows in starts]))
+        return refine_path(cov, p, budgets, cap, starts, n_threads)
+
+    monkeypatch.setattr(fits, "refine_path", noted)
+    A = naive.covariance(X, "features", None)[0]
+    budgets = np.array([[9, 12], [2, 4], [6, 8]])
+    found = fit_grid(A, [3, 1, 2], budgets, None)
+    assert [p for p, _ in asked] == [1, 2, 3]
+    assert [len(starts) for _, starts in asked] == [0, 2, 2]
+    for some, allowed, p in zip(found, budgets, (3, 1, 2), strict=True):
+        for one, budget in zip(some, allowed, strict=True):
+            rows = one.components.toarray()
+            assert rows.shape == (p, N)
+            assert np.count_nonzero(rows) <= budget
+            np.testing.assert_allclose(rows @ rows.T, np.eye(p), atol=1e-13)
+    for j in range(2):
+        one, two, three = (found[i][j] for i in (1, 2, 0))
+        for less, more in ((one, two), (two, three)):
+            start = with_features(less.components, more.components.shape[0], np.diag(A)).toarray()
+            assert more.energies.sum() >= np.trace(start @ A @ start.T) * (1 - 1e-12)
+
+
+def test_components_that_are_found_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A simulation whose supports meet, where a search of all at once misses what is planted."""
+    examples = Path(__file__).parents[1] / "examples"
+    monkeypatch.syspath_prepend(examples / "benchmarks")
+    monkeypatch.syspath_prepend(examples)
+    benchmark = importlib.import_module("cross_validation")
+    planted = benchmark.plant(35)
+    A = naive.covariance(planted.x, "features", None)[0]
+    U, size = planted.components, planted.size
+    p = U.shape[1]
+    np.testing.assert_allclose(U.T @ U, np.eye(p), atol=1e-7)
+    assert np.count_nonzero(U) == p * size
+    numbers = list(range(1, p + 1))
+    found = fit_grid(A, numbers, size * np.array(numbers)[:, None], None)
+    assert found[-1][0].energies.sum() >= np.trace(U.T @ A @ U)
 
 
 # ------------------------------------------------------------------------------------ the choice

@@ -11,6 +11,7 @@ from dask.utils import format_bytes
 from scipy import sparse
 
 from streamsvd.arrays import Array
+from streamsvd.choosing.fits import fit_grid
 from streamsvd.choosing.fold_sums import FoldedSamples, FoldSums, sum_folds
 from streamsvd.choosing.folds import Folding
 from streamsvd.choosing.grid import Grid
@@ -22,11 +23,14 @@ from streamsvd.choosing.validated import CrossValidation, chosen_of
 from streamsvd.data import Source
 from streamsvd.fitting import fit, resolve
 from streamsvd.progress import Progress, progress_bar
-from streamsvd.refinement import Gram, Refined, refine_path
+from streamsvd.refinement import Refined
 from streamsvd.result import SVDResult
 from streamsvd.system import free_memory, n_cpus
 
 logger = logging.getLogger("streamsvd")
+
+TIE = 1e-6
+"""What one search must explain more than another, relative to it, to be the better one."""
 
 
 def cross_validate(
@@ -106,14 +110,9 @@ class _Validation:
         """Fits of the whole grid to all folds but one; their scores (2, a, b) on that one."""
         gram, learned = self.sums.without(fold)
         diagonal, count = np.diag(gram).copy(), sum(self.sums.counts) - self.sums.counts[fold]
-        found = []
-        for p, budgets in zip(self.grid.n_components, self.grid.budgets, strict=True):
-            found.append(
-                refine_path(
-                    Gram(gram), p, budgets.tolist(), self.grid.cap, n_threads=self.n_threads
-                )
-            )
-            advance(1)
+        grid = self.grid
+        asked = (grid.n_components, grid.budgets, grid.cap, self.n_threads)
+        found = fit_grid(gram, *asked, advance)
         del gram
         left_out = self.sums.held_out(fold, learned)
         models = [[Model.of(one, diagonal, count) for one in some] for some in found]
@@ -125,17 +124,31 @@ class _Validation:
     ) -> sparse.csr_array:
         """The components of a fit to some folds, at one point of the grid."""
         gram, _ = self.sums.gram(folds)
-        budgets = [point.max_nonzeros]
-        (found,) = refine_path(
-            Gram(gram), point.n_components, budgets, self.grid.cap, n_threads=self.n_threads
-        )
+        found = self._at(point, gram)
         advance(1)
         return found.components
 
+    def _at(self, point: GridPoint, gram: Array) -> Refined:
+        """The search at one point of the grid, by way of fewer components."""
+        grid = self.grid
+        j = grid.max_fill.index(point.max_fill)
+        which = [i for i, p in enumerate(grid.n_components) if p <= point.n_components]
+        numbers, budgets = [grid.n_components[i] for i in which], grid.budgets[which, j : j + 1]
+        found = fit_grid(gram, numbers, budgets, grid.cap, self.n_threads)
+        return found[numbers.index(point.n_components)][0]
+
     def _result(self, point: GridPoint, others: list[sparse.csr_array]) -> SVDResult:
-        """The fit of all samples, for which the sums are used up."""
+        """The fit of all samples, for which the sums are used up.
+
+        That of `streamsvd.sparse_pca`, or the search of the folds where this explains more.
+        """
         i = self.grid.n_components.index(point.n_components)
         j = self.grid.max_fill.index(point.max_fill)
         options = replace(self.grid.options[i][j], memory_limit=self.memory_limit)
         made = fit(FoldedSamples(self.source, self.sums.total()), options, False)
+        assert made.refined is not None  # noqa: S101  (as the options say)
+        assert made.gram is not None  # noqa: S101  (as the options say)
+        found = self._at(point, made.gram)
+        if found.energies.sum() > (1.0 + TIE) * made.refined.energies.sum():
+            made = replace(made, refined=found)
         return replace(made, stability=stability_of(made.components, others))
