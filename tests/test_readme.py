@@ -23,7 +23,7 @@ def test_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         exec(block, names)
     assert {"result", "again", "more"} <= names.keys()
     assert (tmp_path / "result.zarr").is_dir()
-    assert len(PYTHON) == 7
+    assert len(PYTHON) == 8
 
 
 @pytest.mark.parametrize("line", SHELL)
