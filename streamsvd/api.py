@@ -37,6 +37,7 @@ def sparse_svd(
     normalize: str | None = None,
     dtype: Any = None,
     missing_chunks: str = "error",
+    decode: bool = True,
     storage_options: dict[str, Any] | None = None,
     workspace: str | os.PathLike[str] | None = None,
     resume: bool = False,
@@ -128,9 +129,16 @@ def sparse_svd(
         own mean over the features and its own Euclidean norm (the paper does both).
     dtype : {None, "float32", "float64"}
         Precision of the working matrix. By default float32 for float32 and for 8- and 16-bit
-        types, else float64. The transforms and components are float64 in any case.
+        types, else float64; packed numbers are of the type that they are decoded to. The
+        transforms and components are float64 in any case.
     missing_chunks : {"error", "fill"}
-        Whether chunks that are not in the store read as its fill value.
+        Whether chunks that are not in the store, or were never written to an HDF5 dataset, read as
+        its fill value.
+    decode : bool
+        Whether the numbers of a Zarr array or an HDF5 dataset are decoded as its attributes say
+        (CF: `scale_factor`, `add_offset`, `_FillValue`, `missing_value`, `valid_range`,
+        `valid_min`, `valid_max`, `_Unsigned`), with the bits of xarray, one strip at a time. False
+        takes them as they are stored.
     storage_options : dict, optional
         Of the file system of a URL such as ``s3://bucket/x.zarr``, credentials for example; never
         written anywhere.
@@ -242,6 +250,7 @@ def sparse_pca(
     center: str | None = "features",
     normalize: str | None = None,
     missing_chunks: str = "error",
+    decode: bool = True,
     storage_options: dict[str, Any] | None = None,
     memory_limit: int | str | None = None,
     n_threads: int | None = None,
@@ -257,9 +266,9 @@ def sparse_pca(
 
     Parameters
     ----------
-    X, n_components, sample_axis, sample_dim, layer, normalize, missing_chunks, storage_options
+    X, n_components, sample_axis, sample_dim, layer, normalize, missing_chunks, decode
         As in `sparse_svd`.
-    memory_limit, n_threads, client, progress
+    storage_options, memory_limit, n_threads, client, progress
         As in `sparse_svd`.
     max_fill, max_nonzeros : float, int, optional
         Budget of nonzeros of all components together, as a share of ``p n`` or a count. When no
@@ -310,7 +319,8 @@ def sparse_pca(
     12
     """
     arguments = locals()
-    source = open_data(X, Ask(sample_axis, sample_dim, layer, missing_chunks, storage_options))
+    reading = Ask(sample_axis, sample_dim, layer, missing_chunks, storage_options, decode)
+    source = open_data(X, reading)
     options = choose_form(source, Options.of_pca(arguments, source.n_features))
     return fit(source, options, progress, client)
 

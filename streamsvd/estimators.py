@@ -15,7 +15,7 @@ from streamsvd.api import sparse_pca, sparse_svd
 from streamsvd.arrays import Array
 from streamsvd.data.kinds import is_a, is_known, open_data
 from streamsvd.data.labels import Axis, named
-from streamsvd.data.source import Source
+from streamsvd.data.source import Source, mask_of
 from streamsvd.errors import OptionError
 from streamsvd.fitting.batches import begin_sum, with_batch
 from streamsvd.options import Ask, Options
@@ -35,6 +35,7 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     sample_dim: str | Sequence[str] | None
     layer: str | None
     missing_chunks: str
+    decode: bool
     storage_options: dict[str, Any] | None
     sparse_components: bool
     progress: Progress
@@ -82,6 +83,7 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
                 "inverse_transform cannot undo the centring or scaling of each sample by itself "
                 '(center="samples", normalize="samples"): multiply by components_ instead'
             )
+        X = X if mask_of(X) is None else np.ma.asarray(X, dtype=float).filled(np.nan)
         scores = check_array(X, dtype=np.float64)
         if scores.shape[1] != self.result_.n_components:
             raise OptionError(
@@ -174,9 +176,10 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             validate_data(self, X, reset=reset, skip_check_array=True)
             return open_data(X, Ask(0))
         if not is_known(X):
-            # the pass that reads the data finds what is not finite, and says where
+            # the pass that reads the data finds what is not finite or masked, and says where
+            mask = mask_of(X)
             X = validate_data(self, X, reset=reset, accept_sparse="csr", ensure_all_finite=False)
-            return open_data(X, Ask(0))
+            return open_data(X if mask is None else np.ma.MaskedArray(X, mask), Ask(0))
         axis = self.sample_axis if self.sample_dim is None else None
         source = open_data(X, self._ask(axis))
         if reset:
@@ -190,7 +193,8 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     def _ask(self, axis: int | None) -> Ask:
         """How data that are no array or table in memory are read."""
-        return Ask(axis, self.sample_dim, self.layer, self.missing_chunks, self.storage_options)
+        names = ("sample_dim", "layer", "missing_chunks", "storage_options", "decode")
+        return Ask(axis, **{name: getattr(self, name) for name in names})
 
     def _check_features(self, source: Source) -> None:
         """Refuse data with other features than those of the fit."""
@@ -200,14 +204,8 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
                 f"expecting {self.n_features_in_} features; pass sample_axis="
                 f"{1 - source.sample_axis} if samples are on the other axis"
             )
-        if source.features is not None and hasattr(self, "feature_names_in_"):
-            fitted = named("feature", self.feature_names_in_)
-            difference = fitted.difference(source.features)
-            if difference is not None:
-                raise OptionError(
-                    f"{source.name} has other features than the fit, or in another order: "
-                    f"{difference}"
-                )
+        if hasattr(self, "feature_names_in_"):
+            source.check_names(named("feature", self.feature_names_in_))
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._result is not None
@@ -234,7 +232,7 @@ class SparseSVD(_SparseComponents):
     sample_axis : {0, 1}
         Axis of the samples in Zarr, Dask and HDF5 arrays and in paths. Those of arrays, matrices
         and tables in memory are always rows.
-    sample_dim, layer, missing_chunks, storage_options, workspace, resume
+    sample_dim, layer, missing_chunks, decode, storage_options, workspace, resume
         See `streamsvd.sparse_svd`.
     sparse_components : bool
         Whether `components_` is a SciPy matrix instead of an array.
@@ -290,6 +288,7 @@ class SparseSVD(_SparseComponents):
         sample_dim: str | Sequence[str] | None = None,
         layer: str | None = None,
         missing_chunks: str = "error",
+        decode: bool = True,
         storage_options: dict[str, Any] | None = None,
         workspace: str | os.PathLike[str] | None = None,
         resume: bool = False,
@@ -324,9 +323,9 @@ class StreamingSparsePCA(_SparseComponents):
         See `streamsvd.sparse_pca`, and `partial_fit` for what they mean there.
     fill_penalty, pivot, refine, effort, center, normalize, tol
         See `streamsvd.sparse_pca`.
-    sample_axis, sample_dim, layer, missing_chunks, storage_options, sparse_components, progress
+    sample_axis, sample_dim, layer, missing_chunks, decode, sparse_components, progress
         See `SparseSVD`.
-    memory_limit, n_threads
+    storage_options, memory_limit, n_threads
         See `streamsvd.sparse_pca`.
 
     Attributes
@@ -368,6 +367,7 @@ class StreamingSparsePCA(_SparseComponents):
         sample_dim: str | Sequence[str] | None = None,
         layer: str | None = None,
         missing_chunks: str = "error",
+        decode: bool = True,
         storage_options: dict[str, Any] | None = None,
         memory_limit: int | str | None = None,
         n_threads: int | None = None,

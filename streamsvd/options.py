@@ -136,6 +136,7 @@ class Options:
     normalize: str | None = option(SIDES, None, recorded=True)
     dtype: Any = option(PRECISION, None, recorded=True)
     missing_chunks: str = option(CHUNKS, "error", recorded=True)
+    decode: bool = option(FLAG, True, recorded=True)
     storage_options: dict[str, Any] | None = option(MAPPING, None)
     workspace: str | os.PathLike[str] | None = option(ANYTHING, None)
     resume: bool = option(FLAG, False)
@@ -385,6 +386,7 @@ class Reading(TypedDict, total=False):
     layer: str | None
     missing_chunks: str
     storage_options: dict[str, Any] | None
+    decode: bool
 
 
 class Ask(NamedTuple):
@@ -402,6 +404,8 @@ class Ask(NamedTuple):
         Whether chunks that are not in a store read as its fill value.
     storage_options : dict or None
         For the file system of a URL.
+    decode : bool or None
+        Whether packed numbers are decoded.
     """
 
     sample_axis: int | None = None
@@ -409,8 +413,25 @@ class Ask(NamedTuple):
     layer: str | None = None
     missing_chunks: str = "error"
     storage_options: Any = None
+    decode: bool | None = None
 
     @classmethod
     def of(cls, options: Options) -> "Ask":
         """What the options of a fit say."""
         return cls(*(getattr(options, name) for name in cls._fields))
+
+    @classmethod
+    def as_recorded(cls, settings: Mapping[str, Any]) -> "Ask":
+        """How the data of a fit were read, by its settings.
+
+        Before there was `decode`, stored numbers were taken as they are.
+        """
+        dim, layer = settings.get("sample_dim"), settings.get("layer")
+        return cls(settings["sample_axis"], dim, layer, decode=settings.get("decode", False))
+
+    def decodes(self, fitted: "Ask") -> bool:
+        """`decode`, checked: if it is left out that of `fitted`, else True."""
+        said = (one for one in (self.decode, fitted.decode) if one is not None)
+        decode = next(said, True)
+        FLAG.check("decode", decode)
+        return decode

@@ -230,7 +230,7 @@ def cli_options(command):
     }
 
 
-READING = ("sample_axis", "missing_chunks")
+READING = ("sample_axis", "missing_chunks", "decode")
 """Of how data are read after a fit, what the commands take."""
 
 MINIMAL = {

@@ -315,7 +315,7 @@ def structured() -> np.ndarray:
 
 
 ARRAYS = [
-    (np.ma.masked_less(X, 0), ("masked arrays", "fill or drop")),
+    (np.ma.masked_less(X, 0), ("a masked value at feature", "fill or drop")),
     (X[0], ("shape (60,)", "two axes")),
     (X[None], ("shape (1, 10, 60)", "two axes")),
     (np.ones(()), ("shape ()", "two axes")),

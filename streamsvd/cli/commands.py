@@ -14,6 +14,7 @@ import click
 
 from streamsvd.cli.options import (
     CV,
+    DECODE_AS_FITTED,
     FIT,
     MISSING_CHUNKS,
     OF_THE_FIT,
@@ -73,6 +74,8 @@ def in_our_words(message: str) -> str:
         option = options.get(name)
         if option is None or not (equals or "_" in name):
             return match[0]
+        if option.is_flag and value == "False":
+            return (option.secondary_opts or option.opts)[0]
         return option.opts[0] if option.is_flag or not value else f"{option.opts[0]} {value}"
 
     return re.sub(r'(?<!\S)(\w+)(=("?)([\w.-]*)\3)?', translate, message)
@@ -176,6 +179,7 @@ def info(result: str) -> None:
 @option("--out", "Where the scores go; new.", "SCORES.zarr", required=True)
 @OF_THE_FIT
 @MISSING_CHUNKS
+@DECODE_AS_FITTED
 @SCHEDULER
 @QUIET
 def transform(result: str, source: str, out: str, scheduler: str | None, **options: Any) -> None:
@@ -194,6 +198,7 @@ def transform(result: str, source: str, out: str, scheduler: str | None, **optio
 @click.argument("source")
 @OF_THE_FIT
 @MISSING_CHUNKS
+@DECODE_AS_FITTED
 @option(
     "--gram-limit",
     "Leave out the true singular values if the features x features matrix is larger.",
@@ -269,6 +274,7 @@ def certificate(result: str, source: str, scheduler: str | None, **options: Any)
 )
 @OF_THE_FIT
 @MISSING_CHUNKS
+@DECODE_AS_FITTED
 @QUIET
 def plot(result: str, out: str, overwrite: bool, **options: Any) -> None:
     """Draw RESULT; needs matplotlib, see the extra `plot`."""

@@ -83,6 +83,17 @@ MISSING_CHUNKS = of_fit(
     "missing_chunks",
     "Whether chunks that are not in the store are an error, or read as its fill value.",
 )
+DECODE = of_fit(
+    "decode",
+    "Whether packed numbers are decoded as the attributes of SOURCE say, or taken as stored.",
+    flag="--decode/--no-decode",
+)
+DECODE_AS_FITTED = of_fit(
+    "decode",
+    "Whether packed numbers are decoded, or taken as stored. [default: as in the fit]",
+    flag="--decode/--no-decode",
+    default=None,
+)
 SCHEDULER = option(
     "--scheduler",
     "Run on the Dask cluster of this scheduler, whose workers see SOURCE. [default: here]",
@@ -141,6 +152,7 @@ FIT = [
     ),
     of_fit("dtype", "Precision of the work. [default: by that of SOURCE]"),
     MISSING_CHUNKS,
+    DECODE,
     of_fit(
         "workspace",
         "New or empty folder for a working store as large as the data, and for what is needed to "
@@ -184,6 +196,7 @@ PCA = [
     of_fit("effort", "high: search from a convex relaxation too, and prove how near the best."),
     of_fit("normalize", "Scale each feature to variance 1. [default: no]", values=["features"]),
     MISSING_CHUNKS,
+    DECODE,
     of_fit("memory_limit", 'Such as "2GiB". [default: half of what is free]', "SIZE"),
     of_fit("n_threads", "Threads. [default: all processors]", "K", "--threads"),
 ]

@@ -33,7 +33,8 @@ def open_anndata(
 
     axis = ask.sample_axis or 0
     with open_file(name):
-        source = _open_matrix(x, values, axis, name, open_matrix)
+        asked = Ask(axis, missing_chunks=ask.missing_chunks, decode=ask.decode)
+        source = _open_matrix(x, values, asked, name, open_matrix)
     both = (named("obs", x.obs_names.to_numpy()), named("var", x.var_names.to_numpy()))
     source.features, source.samples = both[1 - axis], both[axis]
     return source
@@ -42,13 +43,14 @@ def open_anndata(
 def _open_matrix(
     x: Any,
     values: Callable[[Any], Any],
-    axis: int,
+    ask: Ask,
     name: str,
     open_matrix: Callable[[Any, Ask], Source],
 ) -> Source:
     """The matrix that `values` takes from an AnnData."""
+    axis = ask.sample_axis or 0
     if not x.is_view:
-        source = open_matrix(_there(values(x)), Ask(axis))
+        source = open_matrix(_there(values(x)), ask)
         source.name = name
         return source
 
@@ -81,7 +83,7 @@ def open_anndata_group(group: Any, ask: Ask, fitted: Ask, name: str) -> Source:
             found = ", ".join(_members(group["layers"])) if "layers" in group else ""
             kind = SourceError if layer is None else OptionError
             raise kind(f"{name} has no {key}; layer= can be one of: {found or 'none'}")
-        asked = Ask(ask.sample_axis or 0, missing_chunks=ask.missing_chunks)
+        asked = Ask(ask.sample_axis or 0, missing_chunks=ask.missing_chunks, decode=ask.decode)
         source = open_zarr(group[key], asked, Ask(), f"{name}/{key}")
         source.features = _stored_names(group, "obs" if source.sample_axis else "var", name)
     if source.features is not None and len(source.features) != source.n_features:

@@ -7,7 +7,7 @@ import numpy as np
 
 from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis
-from streamsvd.data.source import Source, Strips, refuse_options
+from streamsvd.data.source import Source, Strips, dense, refuse_options
 from streamsvd.errors import OptionError
 from streamsvd.options import Ask
 
@@ -30,7 +30,9 @@ def open_data_array(x: Any, ask: Ask, fitted: Ask) -> Source:
 
     def take(start: int, stop: int) -> Array:
         lo, hi = start // inner, -(-stop // inner)  # whole slices along the first dimension
-        block = np.asarray(x.isel({lead: slice(lo, hi)}).data).transpose(order)
+        part = x.isel({lead: slice(lo, hi)}).data
+        part = part.compute() if hasattr(part, "compute") else part  # may have masks
+        block = dense(part).transpose(order)
         strip = block.reshape(n_features, -1)[:, start - lo * inner : stop - lo * inner]
         return strip if axis else strip.T
 

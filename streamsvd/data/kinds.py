@@ -12,6 +12,7 @@ from typing import Any
 
 from streamsvd.data.annotated import open_anndata, open_anndata_group
 from streamsvd.data.data_arrays import open_data_array
+from streamsvd.data.hdf5 import open_hdf5
 from streamsvd.data.matrices import open_array, open_dask, open_npy, open_sliced, open_sparse
 from streamsvd.data.source import Source
 from streamsvd.data.tables import open_pandas, open_polars
@@ -49,6 +50,8 @@ def open_data(x: Any, ask: Ask, fitted: Ask | None = None) -> Source:
     if ask.sample_axis is not None:
         check_axis(ask.sample_axis)
     check_missing(ask.missing_chunks)
+    fitted = fitted or Ask()
+    ask = ask._replace(decode=ask.decodes(fitted))
     opener = opener_of(x)
     if opener is None:
         raise SourceError(
@@ -56,7 +59,7 @@ def open_data(x: Any, ask: Ask, fitted: Ask | None = None) -> Source:
             "or a Dask array, a CSR or CSC matrix, a pandas or polars DataFrame, an "
             "xarray.DataArray or an AnnData"
         )
-    return opener(x, ask, fitted or Ask())
+    return opener(x, ask, fitted)
 
 
 def opener_of(x: Any) -> Opener | None:
@@ -70,7 +73,7 @@ def opener_of(x: Any) -> Opener | None:
 
 def is_known(x: Any) -> bool:
     """Whether `x` can be opened and is not an array or a matrix in memory."""
-    return opener_of(x) not in (None, open_array, open_sparse, _refuse_masked)
+    return opener_of(x) not in (None, open_array, open_sparse)
 
 
 def is_a(x: Any, package: str, name: str) -> bool:
@@ -118,9 +121,6 @@ def _refuse_hdf5(x: str | os.PathLike[str], ask: Ask, fitted: Ask) -> Source:
     )
 
 
-_refuse_masked = _instead("masked arrays are not supported; fill or drop the masked entries")
-
-
 OPENERS: dict[str | tuple[str, str], Opener] = {
     # files, by the ending of their path; all else that is a path is a store
     ".npy": open_npy,
@@ -129,7 +129,6 @@ OPENERS: dict[str | tuple[str, str], Opener] = {
     ".hdf5": _refuse_hdf5,
     "": _open_store,
     # objects, by the package and the name of their class or of one that it is made from
-    ("numpy", "MaskedArray"): _refuse_masked,
     ("numpy", "ndarray"): open_array,
     ("scipy", "sparray"): open_sparse,
     ("scipy", "spmatrix"): open_sparse,
@@ -143,6 +142,6 @@ OPENERS: dict[str | tuple[str, str], Opener] = {
     ("xarray", "Dataset"): _instead("pass one of its variables, or its to_dataarray()"),
     ("anndata", "AnnData"): _open_anndata,
     ("anndata", "BaseCompressedSparseDataset"): open_sliced,
-    ("h5py", "Dataset"): open_sliced,
+    ("h5py", "Dataset"): open_hdf5,
 }
 """What opens each kind of input: the one place that a new kind is added to."""

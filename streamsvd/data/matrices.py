@@ -1,4 +1,4 @@
-"""Matrices of NumPy, SciPy, Dask and HDF5, read as they are; only NumPy is imported."""
+"""Matrices of NumPy, SciPy and Dask, and what can be sliced like one; only NumPy is imported."""
 
 import os
 from typing import Any
@@ -14,6 +14,7 @@ from streamsvd.data.source import (
     asked_axis,
     check_compressed,
     check_matrix,
+    mask_of,
     open_file,
 )
 from streamsvd.errors import SourceError
@@ -21,7 +22,8 @@ from streamsvd.options import Ask
 
 
 def open_array(x: Any, ask: Ask, fitted: Ask, name: str = "the array") -> Source:
-    """A NumPy array."""
+    """A NumPy array; one with masked entries stays masked, in one without any nothing is lost."""
+    x = x if mask_of(x) is not None else np.ma.getdata(x)
     axis = asked_axis(name, ask, fitted)
     check_matrix(x.dtype, x.shape, name)
     return ArraySource(x, axis, name)
@@ -56,7 +58,7 @@ def open_sparse(x: Any, ask: Ask, fitted: Ask) -> Source:
 
 
 def open_sliced(x: Any, ask: Ask, fitted: Ask) -> Source:
-    """What gives NumPy or SciPy matrices when sliced: also HDF5 datasets, also those of AnnData."""
+    """What gives NumPy or SciPy matrices when sliced: also those of AnnData in HDF5."""
     name = f"the {type(x).__name__.strip('_')}"
     axis = asked_axis(name, ask, fitted)
     with open_file(name):

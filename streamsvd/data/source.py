@@ -12,6 +12,7 @@ from scipy import sparse
 
 from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis
+from streamsvd.data.packing import REMEDY, Packing
 from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
 from streamsvd.options import Ask
 
@@ -32,7 +33,9 @@ class Source:
     n_features, n_samples : int
         `n`, `N`.
     dtype : numpy.dtype
-        As stored.
+        Of the values: as stored, or as they are decoded.
+    packing : Packing or None
+        How stored numbers are decoded; None where they are the values.
     sample_axis : int
         Axis of the samples.
     chunk : int
@@ -67,6 +70,7 @@ class Source:
 
     features: Axis | None = None
     samples: Axis | None = None
+    packing: Packing | None = None
     bytes_read: int = 0
     chunk_bytes: int = 0
     is_resident: bool = False
@@ -85,10 +89,21 @@ class Source:
         self.n_features = array.shape[1 - sample_axis]
         self.n_samples = array.shape[sample_axis]
 
+    def decode_by(self, packing: Packing | None) -> None:
+        """Read what is packed; with None numbers stay as they are stored."""
+        if packing is not None:
+            self.packing, self.dtype = packing, packing.dtype
+
     def read(self, start: int, stop: int, dtype: np.dtype[Any]) -> Array:
-        """Samples ``start..stop-1`` as a new C-contiguous (n, stop - start) array of `dtype`."""
+        """Samples ``start..stop-1`` as a new C-contiguous (n, stop - start) array of `dtype`.
+
+        What is missing, by a mask or by the attributes of packed numbers, is NaN.
+        """
         try:
-            strip = self._counted(self._read(start, stop))
+            found = self._counted(self._read(start, stop))
+            strip, mask = np.ma.getdata(found), np.ma.getmask(found)
+            if self.packing is not None:
+                strip = self.packing.decode(strip)
         except MemoryError as error:
             raise ResourceError(
                 f"{self.name}: there is no memory to read samples {start} to {stop - 1}, which "
@@ -96,13 +111,43 @@ class Source:
                 "store the data in smaller chunks"
             ) from error
         with np.errstate(over="ignore"):  # infinities are found and named by the caller
-            if self._gives_new:
-                return np.require(strip, dtype=dtype, requirements=["C", "W", "A"])
-            return np.array(strip, dtype=dtype, order="C")
+            if self._gives_new or self.packing is not None:
+                made = np.require(strip, dtype=dtype, requirements=["C", "W", "A"])
+            else:
+                made = np.array(strip, dtype=dtype, order="C")
+        if mask is not np.ma.nomask:
+            np.copyto(made, np.nan, where=mask)
+        return made
+
+    def check_names(self, fitted: Axis) -> None:
+        """Refuse features that are called otherwise than those of the fit."""
+        difference = None if self.features is None else fitted.difference(self.features)
+        if difference is not None:
+            raise OptionError(
+                f"{self.name} has other features than the fit, or in another order: {difference}"
+            )
+
+    def why_missing(self, feature: int, sample: int) -> tuple[str, str] | None:
+        """What a NaN that was read stands for, and what helps; None where it is a NaN.
+
+        Reads that sample once more.
+        """
+        found = self._read(sample, sample + 1)[feature, 0]
+        if found is np.ma.masked:
+            return "a masked value", "fill or drop the masked entries"
+        why = "" if self.packing is None else self.packing.why(found)
+        if not why:
+            return None
+        return f"a missing value ({why})", f"{REMEDY}, or replace or drop such values"
 
     def decoded_bytes(self, samples: int) -> int:
         """Bytes that reading so many samples decodes, before they are cast."""
-        return int(self.n_features * samples * self.dtype.itemsize)
+        return int(self.n_features * samples * self.array.dtype.itemsize) + self._unpacked(samples)
+
+    def _unpacked(self, samples: int) -> int:
+        """Bytes of so many samples as values beside the stored numbers, and of where they miss."""
+        of_one = 0 if self.packing is None else self.dtype.itemsize + 1
+        return int(self.n_features * samples * of_one)
 
     def sizes(self) -> dict[str, Any]:
         """What a `streamsvd.problem.Problem` has of its source."""
@@ -161,11 +206,16 @@ class ArraySource(Source):
 
     def __init__(self, array: Array, sample_axis: int, name: str) -> None:
         super().__init__(array, sample_axis, name, 1)
-        self.is_resident = type(array) is np.ndarray
+        self.is_resident = type(np.ma.getdata(array)) is np.ndarray
 
     def own_memory(self, dtype: np.dtype[Any]) -> Array:
         """The array itself; refuses one that cannot be overwritten in place."""
         x: Array = self.array
+        if isinstance(x, np.ma.MaskedArray):
+            raise OptionError(
+                "overwrite_x=True needs an array without masked entries; fill or drop them, or "
+                "leave it out"
+            )
         if x.dtype != dtype or not x.flags.c_contiguous or not x.flags.writeable:
             raise OptionError(
                 f"overwrite_x=True needs a writeable C-contiguous {dtype} array with samples as "
@@ -204,10 +254,17 @@ class Described(NamedTuple):
 
 
 def dense(strip: Any) -> Array:
-    """A NumPy or SciPy matrix as a NumPy array."""
+    """A NumPy or SciPy matrix as a NumPy array; a masked array stays one."""
     if hasattr(strip, "toarray"):
         return strip.astype(np.float64).toarray()  # entries listed twice add up, without overflow
-    return np.asarray(strip)
+    return strip if isinstance(strip, np.ma.MaskedArray) else np.asarray(strip)
+
+
+def mask_of(x: Any) -> Array | None:
+    """Where entries of an array, or of the arrays in a list, are masked; None if none is."""
+    if isinstance(x, list | tuple) and any(isinstance(row, np.ma.MaskedArray) for row in x):
+        x = np.ma.asarray(x)
+    return np.ma.getmaskarray(x) if np.ma.is_masked(x) else None
 
 
 def check_compressed(kind: str, sample_axis: int, name: str) -> None:

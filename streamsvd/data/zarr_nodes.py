@@ -10,6 +10,7 @@ import zarr
 from zarr.storage import LocalStore, ZipStore
 
 from streamsvd.data.labels import Axis
+from streamsvd.data.packing import packing_of
 from streamsvd.data.source import Source, asked_axis, check_matrix
 from streamsvd.data.zarr_sources import SPARSE_PARTS, SparseSource, ZarrSource
 from streamsvd.errors import OptionError, SourceError, StreamSVDError
@@ -26,6 +27,9 @@ from streamsvd.storage.codecs import refuse_unsafe
 
 SPARSE_KINDS = ("csr_matrix", "csc_matrix")
 """What the groups of sparse matrices of AnnData say that they are."""
+
+DIMENSIONS = "_ARRAY_DIMENSIONS"
+"""Attribute that xarray writes the names of dimensions to in Zarr 2."""
 
 
 # -------------------------------------------------------------------------------------- paths
@@ -152,6 +156,8 @@ def _open_array(array: Any, ask: Ask, fitted: Ask, name: str) -> Source:
         raise SourceError(f"{name} is not data: {mark}")
     check_array(array, name, ask)
     source = ZarrSource(array, axis, name, ask.missing_chunks)
+    if ask.decode:
+        source.decode_by(packing_of(_of_packing(array), array.dtype, name))
     if dims:
         shape = (source.n_features, source.n_samples)
         source.features, source.samples = (
@@ -183,10 +189,21 @@ def _open_sparse_group(group: Any, ask: Ask, fitted: Ask, name: str) -> Source:
     return SparseSource(group, axis, name)
 
 
+def _of_packing(array: Any) -> dict[str, Any]:
+    """The attributes of an array, and what xarray takes for one.
+
+    It writes the `_FillValue` of Zarr 2 as the fill value of the array. That of other arrays, such
+    as the 0 that Zarr writes by itself, says nothing of what is missing.
+    """
+    attributes = attributes_of(array)
+    is_of_xarray = array.metadata.zarr_format == 2 and DIMENSIONS in attributes
+    return attributes | ({"_FillValue": array.fill_value} if is_of_xarray else {})
+
+
 def _dims_of(array: Any) -> tuple[str, ...]:
     """Names of the dimensions of a Zarr array, as xarray writes them, where there are two."""
     stored = getattr(array.metadata, "dimension_names", None)
-    stored = stored or attributes_of(array).get("_ARRAY_DIMENSIONS")
+    stored = stored or attributes_of(array).get(DIMENSIONS)
     if not isinstance(stored, list | tuple) or len(stored) != 2 or None in stored:
         return ()
     return tuple(map(str, stored))

@@ -11,6 +11,7 @@ from scipy import sparse
 from zarr.storage import LocalStore
 
 from streamsvd.arrays import Array
+from streamsvd.data.packing import REMEDY
 from streamsvd.data.source import Described, Source, check_compressed, summed
 from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
 from streamsvd.storage.checked import checked
@@ -54,7 +55,7 @@ class ZarrSource(Source):
 
     def decoded_bytes(self, samples: int) -> int:
         """Bytes that reading so many samples decodes: whole chunks."""
-        return -(-samples // self.chunk) * self.chunk_bytes
+        return -(-samples // self.chunk) * self.chunk_bytes + self._unpacked(samples)
 
     def fingerprint(self) -> str:
         """See `storage.fingerprints.fingerprint`."""
@@ -68,6 +69,11 @@ class ZarrSource(Source):
         """The chunk files and their width; refuses an array that cannot be rewritten in place."""
         if self.sample_axis == 0:  # by the name of a dimension: the options cannot know
             raise OptionError("overwrite_x=True needs samples as columns: sample_axis=1")
+        if self.packing is not None:
+            raise OptionError(
+                f"overwrite_x=True works in the stored numbers, and those of {self.name} are "
+                f"packed ({self.packing.text}): leave it out, or {REMEDY}"
+            )
         return raw_chunk_paths(self.array, dtype), self.array.chunks[1]
 
     def mark(self, reason: str) -> None:

@@ -216,6 +216,7 @@ class _Run:
                 "random_state": problem.seed if problem.selection == "random" else None,
                 "n_transforms": problem.n_transforms,
                 "batches": problem.in_batches,
+                "packing": None if source.packing is None else source.packing.text,
                 "streamsvd": __version__,
             },
             covariance=self._engine.covariance,

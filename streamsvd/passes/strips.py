@@ -70,10 +70,12 @@ class StripReader:
         low, high = float(values.min()), float(values.max())
         if not np.isfinite(low) or not np.isfinite(high):  # a NaN makes both NaN
             value, feature, sample = first_bad()
+            what, remedy = ("NaN" if np.isnan(value) else value), "replace or drop such values"
+            if np.isnan(value):
+                what, remedy = self.source.why_missing(feature, sample) or (what, remedy)
             raise SourceError(
-                f"{self.source.name} holds {'NaN' if np.isnan(value) else value} at feature "
-                f"{feature}, sample {sample} (as {self.dtype.name}); replace or drop such values "
-                "first"
+                f"{self.source.name} holds {what} at feature {feature}, sample {sample} (as "
+                f"{self.dtype.name}); {remedy} first"
             )
         self._largest = max(self._largest, high, -low)
         if self._largest > self._most:

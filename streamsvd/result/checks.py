@@ -13,7 +13,7 @@ from streamsvd.result.certificate import Certificate
 
 STOPPED = ("n_transforms", "converged")
 
-NOT_OPTIONS = ("streamsvd", "batches")
+NOT_OPTIONS = ("streamsvd", "batches", "packing")
 """What settings record besides options."""
 
 

@@ -67,7 +67,8 @@ def to_anndata(result: Any, adata: Any, key: str) -> Any:
 
 def _to_stored_anndata(result: Any, path: str | os.PathLike[str], key: str) -> Any:
     write = imported("anndata").io.write_elem
-    source = open_data(path, Ask(layer=result.settings.get("layer")))
+    was = Ask.as_recorded(result.settings)
+    source = open_data(path, Ask(layer=was.layer, decode=was.decode))
     result.check_features(source)
     elements = {
         "obsm": (f"X_{key}", result.transform(source)),

@@ -48,8 +48,8 @@ class Measured(Solution):
             As in `sparse_svd`.
         **reading
             How `X` is read, by the options of `sparse_svd`: `sample_axis`, `sample_dim`, `layer`,
-            `missing_chunks`, `storage_options`. What is left out is as it was in the fit, but for
-            the two last.
+            `decode`, `missing_chunks`, `storage_options`. What is left out is as it was in the fit,
+            but for the two last.
 
         Returns
         -------
@@ -137,9 +137,7 @@ class Measured(Solution):
         unknown = reading.keys() - set(Ask._fields)
         if unknown:
             raise TypeError(f"unexpected keyword argument(s): {', '.join(sorted(unknown))}")
-        settings = self.settings
-        fitted = Ask(self.sample_axis, settings.get("sample_dim"), settings.get("layer"))
-        source = open_data(X, Ask(**reading), fitted)
+        source = open_data(X, Ask(**reading), Ask.as_recorded(self.settings))
         self.check_features(source)
         return source
 
@@ -150,10 +148,5 @@ class Measured(Solution):
                 f"{source.name} has {source.n_features} features, the fit had {self.n_features}; "
                 "pass the same features, and sample_axis if samples are on the other axis"
             )
-        if self.features is not None and source.features is not None:
-            difference = self.features.difference(source.features)
-            if difference is not None:
-                raise OptionError(
-                    f"{source.name} has other features than the fit, or in another order: "
-                    f"{difference}"
-                )
+        if self.features is not None:
+            source.check_names(self.features)
