@@ -4,9 +4,13 @@
 `j >= n` there is no row `j` and where `j >= N` no column `j`: both count as zero. `p <= min(n, N)`.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, combinations_with_replacement, permutations
+
+
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -440,3 +444,29 @@ def _explained_on(A: np.ndarray, supports: list[list[int]]) -> float:
             break
         reached = now
     return reached
+
+
+def unpacked(numbers: NDArray[Any], attributes: dict[str, Any]) -> Array:
+    """Values of packed numbers by the CF conventions, one by one, in Python's own arithmetic.
+
+    NaN where one is missing. Bounds and codes may be those of the signed type that a number with
+    `_Unsigned` is stored in.
+    """
+    bits = 8 * numbers.dtype.itemsize
+    is_unsigned = attributes.get("_Unsigned") == "true"
+
+    def as_stored(value: Any) -> Any:
+        return value % 2**bits if is_unsigned else value
+
+    values = []
+    for number in map(as_stored, numbers.ravel().tolist()):
+        codes = [attributes[key] for key in ("_FillValue", "missing_value") if key in attributes]
+        low, high = attributes.get("valid_range", (-math.inf, math.inf))
+        lows = (low, attributes.get("valid_min", -math.inf))
+        highs = (high, attributes.get("valid_max", math.inf))
+        is_missing = any(number == as_stored(code) for code in codes)
+        is_missing |= any(number < as_stored(one) for one in lows if one != -math.inf)
+        is_missing |= any(number > as_stored(one) for one in highs if one != math.inf)
+        value = number * attributes.get("scale_factor", 1) + attributes.get("add_offset", 0)
+        values.append(math.nan if is_missing else float(value))
+    return np.array(values).reshape(numbers.shape)

@@ -430,7 +430,7 @@ def test_xarray_without_names() -> None:
 def test_zarr_arrays_with_named_dimensions(tmp_path: Path) -> None:
     for zarr_format, options, attributes in (
         (3, {"dimension_names": ["cell", "gene"]}, {}),
-        (2, {}, {"_ARRAY_DIMENSIONS": ["cell", "gene"]}),
+        (2, {"fill_value": None}, {"_ARRAY_DIMENSIONS": ["cell", "gene"]}),
     ):
         path = write_zarr(
             tmp_path / str(zarr_format),

@@ -192,11 +192,12 @@ def _open_sparse_group(group: Any, ask: Ask, fitted: Ask, name: str) -> Source:
 def _of_packing(array: Any) -> dict[str, Any]:
     """The attributes of an array, and what xarray takes for one.
 
-    It writes the `_FillValue` of Zarr 2 as the fill value of the array. That of other arrays, such
-    as the 0 that Zarr writes by itself, says nothing of what is missing.
+    It writes the `_FillValue` of Zarr 2 as the fill value of the array. That of arrays without
+    its mark, such as the 0 that Zarr writes by itself, says nothing of what is missing.
     """
     attributes = attributes_of(array)
-    is_of_xarray = array.metadata.zarr_format == 2 and DIMENSIONS in attributes
+    is_marked = isinstance(attributes.get(DIMENSIONS), list)
+    is_of_xarray = array.metadata.zarr_format == 2 and is_marked
     return attributes | ({"_FillValue": array.fill_value} if is_of_xarray else {})
 
 
