@@ -13,9 +13,9 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from streamsvd.api import sparse_pca, sparse_svd
 from streamsvd.arrays import Array
-from streamsvd.data.kinds import is_a, is_known, open_data
+from streamsvd.data.kinds import is_known, open_data
 from streamsvd.data.labels import Axis, named
-from streamsvd.data.source import Source, mask_of
+from streamsvd.data.source import Source, is_a, mask_of
 from streamsvd.errors import OptionError
 from streamsvd.fitting.batches import begin_sum, with_batch
 from streamsvd.options import Ask, Options

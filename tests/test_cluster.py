@@ -125,6 +125,32 @@ def test_same_bits_of_an_array_with_a_relative_path(
     assert differences(made, sparse_pca(store, P, max_fill=0.2)) == []
 
 
+def test_packed_numbers_and_masks(three: Client, tmp_path: Path) -> None:
+    """Workers decode what they read, or say what is missing as one process does."""
+    X = np.round(normal(N, SAMPLES) * 1000).astype("i2")
+    attributes = {"scale_factor": 0.01, "add_offset": 20.0, "_FillValue": -32768}
+    path = write_zarr(tmp_path / "x.zarr", X, (N, 170), attributes=attributes)
+    values = X.astype("f8") * 0.01 + 20.0
+    for options in ({"center": "features"}, {"reduction": "gram"}):
+        options |= {"n_transforms": 40}
+        made = sparse_svd(path, P, client=three, **options)
+        assert differences(made, sparse_svd(values, P, **options)) == []
+        raw = sparse_svd(path, P, client=three, decode=False, dtype="float64", **options)
+        assert differences(raw, sparse_svd(X, P, dtype="float64", **options)) == []
+    scores = made.transform(path, tmp_path / "scores.zarr", client=three)
+    np.testing.assert_array_equal(scores[...], made.transform(values))
+    zarr.open_array(path, mode="r+")[7, 2000] = -32768
+    bad = np.ma.MaskedArray(values)
+    bad[7, 2000] = np.ma.masked
+    bad = da.from_array(bad, chunks=(N, 170))
+    for x, words in (
+        (path, r"\(-32768, its _FillValue\) at feature 7"),
+        (bad, "masked value at f"),
+    ):
+        with pytest.raises(SourceError, match=rf"{words}.* sample 2000"):
+            sparse_pca(x, P, reduction="gram", max_fill=0.2, client=three)
+
+
 @pytest.mark.parametrize("name", ["features", "batches", "block"])
 @pytest.mark.parametrize("hold_rows", [True, False])
 def test_same_bits_from_disk(

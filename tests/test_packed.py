@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from helpers import differences, normal, write_zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 from sklearn.base import clone
 from test_sparse_pca import changed
 
@@ -684,6 +685,23 @@ def test_a_dataset_without_chunks_that_was_never_written(tmp_path: Path) -> None
         assert fit(empty, missing_chunks="fill").total_energy == 0
         whole = file.create_dataset("whole", data=X)
         assert differences(fit(whole), fit(X)) == []
+
+
+@pytest.mark.filterwarnings("ignore:The 'future.infer_string' option")  # of AnnData
+@pytest.mark.parametrize("part", ["data", "indices"])
+def test_a_part_of_a_sparse_matrix_that_was_never_written(part: str, tmp_path: Path) -> None:
+    anndata = pytest.importorskip("anndata")
+    matrix = sparse.csr_matrix(numbers("float64").T)
+    anndata.AnnData(matrix).write_h5ad(tmp_path / "a.h5ad")
+    with h5py.File(tmp_path / "a.h5ad", "r+") as file:
+        del file[f"X/{part}"]
+        file.create_dataset(f"X/{part}", (matrix.nnz,), getattr(matrix, part).dtype, chunks=(90,))
+    backed = anndata.read_h5ad(tmp_path / "a.h5ad", backed="r")
+    words = rf"CSRDataset/{part}: 11 chunk\(s\) were never written"
+    for x in (backed, backed.X):
+        with pytest.raises(SourceError, match=words):
+            fit(x, sample_axis=0)
+    backed.file.close()
 
 
 def test_a_virtual_dataset_whose_files_are_gone(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Datasets of HDF5 files, open in h5py, as sources; h5py itself is not imported."""
+"""Datasets of HDF5 files, open in h5py or AnnData, as sources; neither is imported."""
 
 import math
 import os
@@ -6,9 +6,10 @@ from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
-from streamsvd.data.matrices import SlicedSource
+from streamsvd.data.matrices import SlicedSource, open_sliced
 from streamsvd.data.packing import ATTRIBUTES, packing_of
-from streamsvd.data.source import Source, asked_axis, check_matrix, open_file
+from streamsvd.data.source import Source, asked_axis, check_matrix, is_a, open_file
+from streamsvd.data.zarr_sources import SPARSE_PARTS
 from streamsvd.errors import SourceError
 from streamsvd.options import Ask
 from streamsvd.storage.chunks import MOST_MISSING, some
@@ -27,6 +28,17 @@ def open_hdf5(x: Any, ask: Ask, fitted: Ask) -> Source:
             given = {key: x.attrs[key] for key in ATTRIBUTES if key in x.attrs}
             source.decode_by(packing_of(given, x.dtype, name))
     return source
+
+
+def open_sparse_dataset(x: Any, ask: Ask, fitted: Ask) -> Source:
+    """A sparse matrix of AnnData on the disk; the parts of one in HDF5 are checked the same."""
+    name = f"the {type(x).__name__.strip('_')}"
+    with open_file(name):
+        for key in SPARSE_PARTS if ask.missing_chunks == "error" else ():
+            part = x.group[key]
+            if is_a(part, "h5py", "Dataset") and part.size:
+                _refuse_unwritten(part, f"{name}/{key}")
+    return open_sliced(x, ask, fitted)
 
 
 def _refuse_unwritten(x: Any, name: str) -> None:

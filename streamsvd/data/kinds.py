@@ -12,9 +12,9 @@ from typing import Any
 
 from streamsvd.data.annotated import open_anndata, open_anndata_group
 from streamsvd.data.data_arrays import open_data_array
-from streamsvd.data.hdf5 import open_hdf5
-from streamsvd.data.matrices import open_array, open_dask, open_npy, open_sliced, open_sparse
-from streamsvd.data.source import Source
+from streamsvd.data.hdf5 import open_hdf5, open_sparse_dataset
+from streamsvd.data.matrices import open_array, open_dask, open_npy, open_sparse
+from streamsvd.data.source import Source, is_a
 from streamsvd.data.tables import open_pandas, open_polars
 from streamsvd.data.zarr_nodes import encoding_of, open_node, open_zarr
 from streamsvd.errors import SourceError
@@ -76,14 +76,6 @@ def is_known(x: Any) -> bool:
     return opener_of(x) not in (None, open_array, open_sparse)
 
 
-def is_a(x: Any, package: str, name: str) -> bool:
-    """Whether `x` is of the class `name` of a package, or of one made from it."""
-    return any(
-        kind.__name__ == name and kind.__module__.partition(".")[0] == package
-        for kind in type(x).__mro__
-    )
-
-
 # --------------------------------------------------------- what leads to one of several openers
 
 
@@ -141,7 +133,7 @@ OPENERS: dict[str | tuple[str, str], Opener] = {
     ("xarray", "DataArray"): open_data_array,
     ("xarray", "Dataset"): _instead("pass one of its variables, or its to_dataarray()"),
     ("anndata", "AnnData"): _open_anndata,
-    ("anndata", "BaseCompressedSparseDataset"): open_sliced,
+    ("anndata", "BaseCompressedSparseDataset"): open_sparse_dataset,
     ("h5py", "Dataset"): open_hdf5,
 }
 """What opens each kind of input: the one place that a new kind is added to."""

@@ -260,6 +260,14 @@ def dense(strip: Any) -> Array:
     return strip if isinstance(strip, np.ma.MaskedArray) else np.asarray(strip)
 
 
+def is_a(x: Any, package: str, name: str) -> bool:
+    """Whether `x` is of the class `name` of a package, or of one made from it."""
+    return any(
+        kind.__name__ == name and kind.__module__.partition(".")[0] == package
+        for kind in type(x).__mro__
+    )
+
+
 def mask_of(x: Any) -> Array | None:
     """Where entries of an array, or of the arrays in a list, are masked; None if none is."""
     if isinstance(x, list | tuple) and any(isinstance(row, np.ma.MaskedArray) for row in x):
