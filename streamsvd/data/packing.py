@@ -68,8 +68,8 @@ class Packing:
                 values *= self.scale
             if self.offset is not None:
                 values += self.offset
-        for missing in self._missing(numbers):
-            np.copyto(values, np.nan, where=missing)
+            for missing in self._missing(numbers):
+                np.copyto(values, np.nan, where=missing)
         return values
 
     def _missing(self, numbers: Array) -> Iterator[Array]:
