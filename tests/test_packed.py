@@ -561,6 +561,9 @@ def test_nothing_masked_is_a_plain_array(dtype: str, mask: Any) -> None:
         found, expected = clone(model).fit(made.T), clone(model).fit(X.T)
         np.testing.assert_array_equal(found.components_, expected.components_)
         np.testing.assert_array_equal(found.transform(made.T), expected.transform(X.T))
+    structured = np.ma.zeros((N, SAMPLES), dtype=[("a", float)])
+    with pytest.raises(SourceError, match="real numbers"):
+        fit(structured)
     copied = made.copy()
     expected_svd = fit(X, overwrite_x=True) if dtype == "float64" else None
     if expected_svd is not None:

@@ -22,11 +22,10 @@ from streamsvd.options import Ask
 
 
 def open_array(x: Any, ask: Ask, fitted: Ask, name: str = "the array") -> Source:
-    """A NumPy array; one with masked entries stays masked, in one without any nothing is lost."""
-    x = x if mask_of(x) is not None else np.ma.getdata(x)
+    """A NumPy array; a masked one in which nothing is masked is a plain one."""
     axis = asked_axis(name, ask, fitted)
     check_matrix(x.dtype, x.shape, name)
-    return ArraySource(x, axis, name)
+    return ArraySource(np.ma.getdata(x) if mask_of(x) is None else x, axis, name)
 
 
 def open_npy(x: str | os.PathLike[str], ask: Ask, fitted: Ask) -> Source:
