@@ -319,8 +319,7 @@ def sparse_pca(
     12
     """
     arguments = locals()
-    reading = Ask(sample_axis, sample_dim, layer, missing_chunks, storage_options, decode)
-    source = open_data(X, reading)
+    source = open_data(X, Ask.among(arguments))
     options = choose_form(source, Options.of_pca(arguments, source.n_features))
     return fit(source, options, progress, client)
 
@@ -342,6 +341,7 @@ def sparse_pca_cv(
     center: str | None = "features",
     normalize: str | None = None,
     missing_chunks: str = "error",
+    decode: bool = True,
     storage_options: dict[str, Any] | None = None,
     memory_limit: int | str | None = None,
     n_threads: int | None = None,
@@ -358,7 +358,7 @@ def sparse_pca_cv(
 
     Parameters
     ----------
-    X, sample_axis, sample_dim, layer, normalize, missing_chunks, storage_options, memory_limit
+    X, sample_axis, sample_dim, layer, normalize, missing_chunks, decode, storage_options
         As in `sparse_pca`. A Dask array, too, is read by this process.
     n_components, max_fill : int, float or sequence
         The grid: numbers of components, and budgets as a share of ``p n``.
@@ -379,10 +379,8 @@ def sparse_pca_cv(
     center : {"features", "samples", None}
         ``"features"`` makes it PCA; samples left out are centred and scaled by the means and scales
         of the others.
-    n_threads : int, optional
-        All processors by default; the same bits for any number.
-    progress
-        As in `sparse_svd`.
+    memory_limit, n_threads, progress
+        As in `sparse_svd`; multiplied and searched on all processors by default.
 
     Returns
     -------
@@ -422,7 +420,7 @@ def sparse_pca_cv(
     (2, 0.2)
     """
     arguments = locals()
-    source = open_data(X, Ask(sample_axis, sample_dim, layer, missing_chunks, storage_options))
+    source = open_data(X, Ask.among(arguments))
     return cross_validate(source, arguments, progress)
 
 

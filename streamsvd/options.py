@@ -416,6 +416,11 @@ class Ask(NamedTuple):
     decode: bool | None = None
 
     @classmethod
+    def among(cls, arguments: Mapping[str, Any]) -> "Ask":
+        """Of the arguments of a call."""
+        return cls(*(arguments[name] for name in cls._fields))
+
+    @classmethod
     def of(cls, options: Options) -> "Ask":
         """What the options of a fit say."""
         return cls(*(getattr(options, name) for name in cls._fields))

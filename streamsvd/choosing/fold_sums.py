@@ -93,7 +93,7 @@ class FoldedSamples(SummedSamples):
         super().__init__(total)
         self.name, self.sample_axis = source.name, source.sample_axis
         self.features, self.samples = source.features, source.samples
-        self.bytes_read = source.bytes_read
+        self.packing, self.bytes_read = source.packing, source.bytes_read
 
 
 def sum_folds(

@@ -227,6 +227,7 @@ def accuracy(result: str, source: str, scheduler: str | None, **options: Any) ->
 @click.argument("source")
 @OF_THE_FIT
 @MISSING_CHUNKS
+@DECODE_AS_FITTED
 @option(
     "--effort",
     "More steps of a convex relaxation make the bound tighter. [default: that which is in RESULT, "

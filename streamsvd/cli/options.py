@@ -238,6 +238,7 @@ CV = [
     LAYER,
     of_fit("normalize", "Scale each feature to variance 1. [default: no]", values=["features"]),
     MISSING_CHUNKS,
+    DECODE,
     of_fit("memory_limit", 'Such as "2GiB". [default: half of what is free]', "SIZE"),
     of_fit("n_threads", "Threads. [default: all processors]", "K", "--threads"),
 ]
