@@ -1,7 +1,7 @@
 """Whether cross-validation finds what was planted, and what it costs.
 
     python examples/benchmarks/cross_validation.py
-    python examples/benchmarks/cross_validation.py --data FOLDER --sets usps isolet
+    python examples/benchmarks/cross_validation.py --data FOLDER --sets usps
 
 Without data: simulations. In each, 2 to 4 sparse orthonormal components of 5 to 8 nonzeros, half of
 the time with supports that meet, are planted among 60 to 100 features of 300 to 800 samples, with
@@ -200,8 +200,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100, help="simulations")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--data", type=Path, help="folder of .npz files: measure time instead")
-    parser.add_argument("--sets", nargs="+", default=["usps", "isolet"])
-    parser.add_argument("--components", nargs="+", type=int, default=[5, 10, 15])
+    parser.add_argument("--sets", nargs="+", default=["usps"])
+    parser.add_argument("--components", nargs="+", type=int, default=[5, 10])
     parser.add_argument("--fills", nargs="+", type=float, default=[0.02, 0.05, 0.1])
     parser.add_argument("--folds", type=int, default=5)
     args = parser.parse_args()
