@@ -37,7 +37,7 @@ result = chosen.refine()
 print(f"\nthe first step with 80 % of PCA's variance has {chosen.fill:.1%} nonzeros; refined:\n")
 print(result)
 
-cv = streamsvd.sparse_pca_cv(X, [5, 10], max_fill=[0.1, 0.3], folds=3, sample_axis=0)
+cv = streamsvd.sparse_pca_cv(X, [5, 10], max_fill=[0.05, 0.1], folds=3, sample_axis=0)
 print(f"\n{cv}\n")
 stability = cv.result.mean_stability
 assert stability is not None  # it is measured there

@@ -447,9 +447,9 @@ def test_finds_what_was_planted(cv: CrossValidation) -> None:
 
 @pytest.mark.slow
 def test_finds_what_was_planted_in_many() -> None:
-    """The benchmark `cross_validation.py` in small: ten draws of two or three components."""
+    """The benchmark `cross_validation.py` in small: three draws of two or three components."""
     wrong = []
-    for seed in range(10):
+    for seed in range(3):
         random = np.random.default_rng(seed)
         p, size, n, n_samples = int(random.integers(2, 4)), 4, 24, 300
         data = random.standard_normal((n, n_samples))
@@ -459,7 +459,7 @@ def test_finds_what_was_planted_in_many() -> None:
             scores = spread * random.standard_normal(n_samples)
             data[c * size : (c + 1) * size] += weights[:, None] * scores
         fills = [0.5 * size / n, size / n, 2 * size / n]
-        made = sparse_pca_cv(data, range(1, 6), max_fill=fills, random_state=seed)
+        made = sparse_pca_cv(data, range(1, 5), max_fill=fills, random_state=seed)
         if made.chosen[:2] != (p, size / n):
             wrong.append((seed, p, made.chosen))
     assert wrong == []

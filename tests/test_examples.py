@@ -66,7 +66,7 @@ def test_choose_fill(tmp_path: Path) -> None:
     assert float(rows[-1][-1]) > 95
     chosen = re.search(r"^  chosen +(\d+) components, fill ([\d.]+) ", out, re.MULTILINE)
     assert chosen
-    assert chosen.groups() == ("10", "0.3")
+    assert chosen.groups() == ("10", "0.1")
     assert number(r"chosen again: (\d+)% to", out) > 40
     assert (tmp_path / "choose_fill.png").stat().st_size > 10_000
 

@@ -838,7 +838,7 @@ def test_the_log_counts_as_far_as_it_goes(
 # ------------------------------------------------------------------------- what is compared
 
 FREE = {
-    "n_transforms", "refine", "storage_options", "workspace", "resume", "overwrite_x",
+    "n_transforms", "refine", "effort", "storage_options", "workspace", "resume", "overwrite_x",
     "memory_limit", "n_threads",
 }  # fmt: skip
 """Options that may be others when a run goes on: they do not change what it has logged."""
