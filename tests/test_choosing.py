@@ -459,7 +459,7 @@ def test_finds_what_was_planted_in_many() -> None:
             scores = spread * random.standard_normal(n_samples)
             data[c * size : (c + 1) * size] += weights[:, None] * scores
         fills = [0.5 * size / n, size / n, 2 * size / n]
-        made = sparse_pca_cv(data, range(1, 5), max_fill=fills, random_state=seed)
+        made = sparse_pca_cv(data, range(1, p + 2), max_fill=fills, random_state=seed)
         if made.chosen[:2] != (p, size / n):
             wrong.append((seed, p, made.chosen))
     assert wrong == []
