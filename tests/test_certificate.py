@@ -291,6 +291,19 @@ def test_a_high_effort_has_its_certificate() -> None:
     assert found.bound == pytest.approx(made.certificate(effort="normal").bound, rel=1e-2)
 
 
+def test_the_bound_of_a_high_effort_is_that_of_the_data() -> None:
+    """Not of the factor that stands for samples in the search: a proof for another matrix."""
+    data = normal(120, 70)
+    bounds = []
+    for form in ("gram", "samples"):
+        made = sparse_pca(data, 3, reduction=form, effort="high", max_nonzeros=60)
+        assert made.certified is not None
+        bounds.append(made.certified.bound)
+    assert bounds[1] == pytest.approx(bounds[0], rel=1e-9)
+    factor = sparse_pca(data, 3, reduction="factor", effort="high", max_nonzeros=60)
+    assert factor.certified is None  # one pass more than it has
+
+
 def test_where_the_relaxation_finds_more() -> None:
     """A problem on which chance is on its side."""
     random = np.random.default_rng(5)

@@ -145,7 +145,7 @@ def refine_path(
             asked = _starts(goal, basis, given[:1], larger)
             larger, bound = _best(goal, cov, basis, given[:1], asked, each), None
             if effort == "high":
-                relaxed, bound = relaxed_basis(search, basis, budget)
+                relaxed, bound = relaxed_basis(cov, basis, budget)
                 asked = _cuts(goal, relaxed, len(CUTS))
                 larger = _best(goal, cov, basis, [larger], asked, each)
         found[budget] = _as_refined(cov, larger, features, n, exponent, bound)
