@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import linear_sum_assignment
 
 from streamsvd.arrays import Array
 
@@ -43,5 +42,7 @@ def stability_of(
 
 def matching(components: sparse.csr_array, rows: sparse.csr_array) -> Array:
     """Which of `rows` stands for each of the components: the pairs that correlate most, in sum."""
+    from scipy.optimize import linear_sum_assignment  # slow, and not needed by every fit
+
     _, found = linear_sum_assignment(-np.abs((components @ rows.T).toarray()))
     return found

@@ -1,12 +1,11 @@
 """What a cross-validation says of itself: a table as text, and as HTML for notebooks."""
 
-from html import escape
 from typing import Any
 
 from dask.utils import format_bytes
 
 from streamsvd.choosing.rule import GridPoint
-from streamsvd.result.text import percent, table
+from streamsvd.result.text import aligned, cell, facts_table, percent, table
 
 HEAD = ("components", "fill", "nonzeros", "predicted", "+-", "explained", "+-", "")
 
@@ -59,24 +58,18 @@ def lines(made: Any) -> list[str]:
         f"CrossValidation(n_components={chosen.n_components}, max_fill={chosen.max_fill:.4g}, "
         f"folds={made.folds})"
     )
-    about = [f"{name:<18}  {value}" for name, value in facts(made).items()]
-    below = [*about, "", *table(HEAD, rows(made))]
+    below = [*aligned(facts(made)), "", *table(HEAD, rows(made))]
     return [head, *(f"  {line}".rstrip() for line in below)]
 
 
 def html(made: Any) -> str:
     """The same as tables."""
-    about = "".join(
-        f'<tr><th style="text-align:left">{escape(name)}</th>'
-        f'<td style="text-align:left">{escape(value)}</td></tr>'
-        for name, value in facts(made).items()
-    )
     body = "".join(f"<tr>{_cells(row, 'td')}</tr>" for row in rows(made))
     return (
-        f"<div><strong>CrossValidation</strong><table>{about}</table>"
+        f"<div><strong>CrossValidation</strong>{facts_table(facts(made))}"
         f"<table><tr>{_cells(HEAD, 'th')}</tr>{body}</table></div>"
     )
 
 
 def _cells(values: tuple[str, ...], tag: str) -> str:
-    return "".join(f'<{tag} style="text-align:right">{escape(value)}</{tag}>' for value in values)
+    return "".join(cell(value, tag=tag) for value in values)

@@ -13,14 +13,13 @@ from typing import Any
 import click
 
 from streamsvd.cli.options import (
+    AS_FITTED,
     CV,
-    DECODE_AS_FITTED,
     FIT,
-    MISSING_CHUNKS,
-    OF_THE_FIT,
     PCA,
     QUIET,
     SCHEDULER,
+    THREADS,
     option,
     options_of,
     sample_axis_option,
@@ -177,9 +176,7 @@ def info(result: str) -> None:
 @click.argument("result")
 @click.argument("source")
 @option("--out", "Where the scores go; new.", "SCORES.zarr", required=True)
-@OF_THE_FIT
-@MISSING_CHUNKS
-@DECODE_AS_FITTED
+@options_of(AS_FITTED)
 @SCHEDULER
 @QUIET
 def transform(result: str, source: str, out: str, scheduler: str | None, **options: Any) -> None:
@@ -196,9 +193,7 @@ def transform(result: str, source: str, out: str, scheduler: str | None, **optio
 @main.command()
 @click.argument("result")
 @click.argument("source")
-@OF_THE_FIT
-@MISSING_CHUNKS
-@DECODE_AS_FITTED
+@options_of(AS_FITTED)
 @option(
     "--gram-limit",
     "Leave out the true singular values if the features x features matrix is larger.",
@@ -225,16 +220,14 @@ def accuracy(result: str, source: str, scheduler: str | None, **options: Any) ->
 @main.command()
 @click.argument("result")
 @click.argument("source")
-@OF_THE_FIT
-@MISSING_CHUNKS
-@DECODE_AS_FITTED
+@options_of(AS_FITTED)
 @option(
     "--effort",
     "More steps of a convex relaxation make the bound tighter. [default: that which is in RESULT, "
     "else normal]",
     values=["low", "normal", "high"],
 )
-@option("--threads n_threads", "Threads. [default: all processors]", "K", type=int)
+@THREADS
 @SCHEDULER
 @QUIET
 def certificate(result: str, source: str, scheduler: str | None, **options: Any) -> None:
@@ -273,9 +266,7 @@ def certificate(result: str, source: str, scheduler: str | None, **options: Any)
 @option(
     "--pair", "Components of the scores, counted from 0.", "I J", nargs=2, type=int, default=(0, 1)
 )
-@OF_THE_FIT
-@MISSING_CHUNKS
-@DECODE_AS_FITTED
+@options_of(AS_FITTED)
 @QUIET
 def plot(result: str, out: str, overwrite: bool, **options: Any) -> None:
     """Draw RESULT; needs matplotlib, see the extra `plot`."""

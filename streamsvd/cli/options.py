@@ -94,6 +94,10 @@ DECODE_AS_FITTED = of_fit(
     flag="--decode/--no-decode",
     default=None,
 )
+AS_FITTED = [OF_THE_FIT, MISSING_CHUNKS, DECODE_AS_FITTED]
+"""How samples are read by what a fit has made."""
+
+THREADS = of_fit("n_threads", "Threads. [default: all processors]", "K", "--threads")
 SCHEDULER = option(
     "--scheduler",
     "Run on the Dask cluster of this scheduler, whose workers see SOURCE. [default: here]",
@@ -198,7 +202,7 @@ PCA = [
     MISSING_CHUNKS,
     DECODE,
     of_fit("memory_limit", 'Such as "2GiB". [default: half of what is free]', "SIZE"),
-    of_fit("n_threads", "Threads. [default: all processors]", "K", "--threads"),
+    THREADS,
 ]
 
 
@@ -240,7 +244,7 @@ CV = [
     MISSING_CHUNKS,
     DECODE,
     of_fit("memory_limit", 'Such as "2GiB". [default: half of what is free]', "SIZE"),
-    of_fit("n_threads", "Threads. [default: all processors]", "K", "--threads"),
+    THREADS,
 ]
 
 

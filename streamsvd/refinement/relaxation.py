@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh
-from scipy.optimize import minimize_scalar
 
 from streamsvd.arrays import Array
 from streamsvd.system import one_blas_thread
@@ -122,6 +121,8 @@ def best_level(
     at: Callable[[float], Bound], least: float, most: float, near: float = 0.01
 ) -> Bound:
     """The best of the bounds at levels from `least` to `most`, of which low ones are likely."""
+    from scipy.optimize import minimize_scalar  # slow, and not needed by every fit
+
     tried = [at(least)]
 
     def energy(root: float) -> float:

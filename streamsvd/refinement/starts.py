@@ -104,13 +104,14 @@ def relaxed_basis(cov: Covariance, basis: Basis, budget: int) -> tuple[Basis, fl
     few = np.sort(np.argsort(-explained, kind="stable")[:MOST_RELAXED])
     matrix = cov.restricted(few).dense() if len(few) < n else cov.dense()
     found = relax(Posed(matrix, p, budget), STEPS)
+    bound = found.bound.energy if len(few) == n else None
     if found.vectors is None:
-        return basis, found.bound.energy if len(few) == n else None
+        return basis, bound
     energies, turn = eigh(found.vectors.T @ matrix @ found.vectors)
     vectors = np.zeros((n, p))
     vectors[few] = found.vectors @ turn[:, ::-1]
     relaxed = Basis(np.maximum(energies[::-1], 0.0), vectors, basis.diagonal)
-    return relaxed, found.bound.energy if len(few) == n else None
+    return relaxed, bound
 
 
 def cut(goal: Goal, rotated: Array, budgets: float) -> Point | None:

@@ -53,8 +53,8 @@ def facts(made: Solution) -> dict[str, str]:
             f"{percent(made.certified.bound)}, by any {made.n_components} orthonormal components "
             f"with {made.certified.max_nonzeros} nonzeros"
         )
-    if made.stability is not None:
-        share = made.stability.multiply(made.components.astype(bool)).sum() / made.n_nonzeros
+    if made.mean_stability is not None:
+        share = np.average(made.mean_stability, weights=np.diff(made.components.indptr))
         found["stability"] = f"{share:.0%} of the nonzeros chosen again"
     if made.seconds is not None:
         found["time"] = f"{made.seconds:.1f} s"
@@ -93,7 +93,12 @@ def text(made: Solution) -> str:
 
 def summary(made: Solution) -> list[str]:
     """`facts` as lines."""
-    return [f"{name:<18}  {value}" for name, value in facts(made).items()]
+    return aligned(facts(made))
+
+
+def aligned(found: dict[str, str]) -> list[str]:
+    """Names and values, one a line."""
+    return [f"{name:<18}  {value}" for name, value in found.items()]
 
 
 def component_table(made: Solution) -> list[str]:
@@ -109,7 +114,7 @@ def report(made: Solution) -> list[str]:
     return [
         *summary(made),
         "",
-        *(f"{name:<18}  {value}" for name, value in sorted(made.settings.items())),
+        *aligned({name: str(value) for name, value in sorted(made.settings.items())}),
         "",
         *component_table(made),
         "",
@@ -140,20 +145,16 @@ BAR = "background:linear-gradient(to right,#0072B255 {percent:.1f}%,transparent 
 
 def html(made: Solution) -> str:
     """`facts`, and a table of all components, folded away when they are many."""
-    about = [
-        f"<tr>{_cell(name, tag='th', align='left')}{_cell(value, align='left')}</tr>"
-        for name, value in facts(made).items()
-    ]
     head, rows = component_rows(made)
     ratios = np.nan_to_num(made.explained_variance_ratio)
     bars = 100 * ratios / (ratios.max() or 1.0)
     body = []
     for cells, bar in zip(rows, bars.tolist(), strict=True):
         styles = dict.fromkeys(head, "") | {"explained variance": BAR.format(percent=bar)}
-        body.append([_cell(c, style=s) for c, s in zip(cells, styles.values(), strict=True)])
-    lines = [[_cell(name, tag="th") for name in head], *body]
+        body.append([cell(c, style=s) for c, s in zip(cells, styles.values(), strict=True)])
+    lines = [[cell(name, tag="th") for name in head], *body]
     return (
-        f"<div><strong>SVDResult</strong><table>{''.join(about)}</table>"
+        f"<div><strong>SVDResult</strong>{facts_table(facts(made))}"
         f"<details{' open' if len(rows) <= SHOWN else ''}>"
         f"<summary>{len(rows)} components</summary>"
         f"<table>{''.join('<tr>' + ''.join(line) + '</tr>' for line in lines)}</table>"
@@ -161,5 +162,15 @@ def html(made: Solution) -> str:
     )
 
 
-def _cell(value: str, *, tag: str = "td", align: str = "right", style: str = "") -> str:
+def facts_table(found: dict[str, str]) -> str:
+    """Names and values as a table of HTML."""
+    rows = (
+        f"<tr>{cell(name, tag='th', align='left')}{cell(value, align='left')}</tr>"
+        for name, value in found.items()
+    )
+    return f"<table>{''.join(rows)}</table>"
+
+
+def cell(value: str, *, tag: str = "td", align: str = "right", style: str = "") -> str:
+    """One of a table of HTML."""
     return f'<{tag} style="text-align:{align};{style}">{escape(value)}</{tag}>'
