@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,16 @@ import zarr
 from streamsvd import SVDResult, sizes, sparse_svd
 from streamsvd.fitting import in_place, planning
 from streamsvd.matrix import working
+from streamsvd.options import SIDES
 from streamsvd.plan import Plan, make_plan
 from streamsvd.problem import Problem
 
 PLACES = ("memory", "disk", "disk, rows held")
 STRIP = sizes.STRIP_BYTES
+
+TWO_PASSES = ("features", "samples")
+COMBINATIONS = [pair for pair in product(SIDES.values, SIDES.values) if pair != TWO_PASSES]
+"""Of `center` and `normalize`, what one pass can do."""
 
 
 def write_zarr(path: Path, X: np.ndarray, chunks: Any = None, **options: Any) -> Path:

@@ -10,26 +10,20 @@ from typing import Any
 import naive
 import numpy as np
 import pytest
-from helpers import normal, write_zarr
+from helpers import COMBINATIONS, normal, write_zarr
 from scipy import sparse
 from sklearn.base import clone
 
 from streamsvd import OptionError, ResourceError, SourceError, StreamingSparsePCA, SVDResult, sizes
 from streamsvd.data.kinds import open_data
 from streamsvd.data.source import SparseStrips
-from streamsvd.options import SIDES, Ask
+from streamsvd.options import Ask
 from streamsvd.passes.factor import FactorSum, draw_test, nystroem
 from streamsvd.passes.strips import sum_strips
 from streamsvd.plan import FIXED_BYTES, choose_sum, make_factor_plan
 from streamsvd.problem import Problem
 
 N, SAMPLES, P, SIZE = 60, 500, 3, 8
-COMBINATIONS = [
-    (center, normalize)
-    for center in SIDES.values
-    for normalize in SIDES.values
-    if (center, normalize) != ("features", "samples")
-]
 
 
 def planted(n: int = N, n_samples: int = SAMPLES, size: int = SIZE) -> np.ndarray:

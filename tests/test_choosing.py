@@ -12,7 +12,7 @@ import dask.array as da
 import naive
 import numpy as np
 import pytest
-from helpers import differences, normal, write_zarr
+from helpers import COMBINATIONS, differences, normal, write_zarr
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
@@ -33,14 +33,11 @@ from streamsvd.choosing.memory import check_memory
 from streamsvd.choosing.rule import GridPoint, best_of, one_standard_error, simplest_first
 from streamsvd.choosing.scores import Model, held_out_scores
 from streamsvd.data.kinds import open_data
-from streamsvd.options import SIDES, Ask
+from streamsvd.options import Ask
 from streamsvd.passes import gram
 from streamsvd.plan import FIXED_BYTES
 from streamsvd.problem import Problem
 from streamsvd.refinement import Refined, refine_path
-
-TWO_PASSES = ("features", "samples")
-COMBINATIONS = [pair for pair in product(SIDES.values, SIDES.values) if pair != TWO_PASSES]
 
 N, N_SAMPLES = 20, 400
 X = normal(N, N_SAMPLES)

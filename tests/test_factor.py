@@ -4,7 +4,6 @@ import pickle
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,14 @@ import naive
 import numpy as np
 import pytest
 import zarr
-from helpers import normal, write_zarr
+from helpers import COMBINATIONS, TWO_PASSES, normal, write_zarr
 from scipy import sparse
 
 from streamsvd import OptionError, ResourceError, SourceError, sizes
 from streamsvd.data.kinds import open_data
 from streamsvd.data.source import Source
 from streamsvd.fitting.planning import resolve
-from streamsvd.options import SIDES, Ask, Options
+from streamsvd.options import Ask, Options
 from streamsvd.passes import products
 from streamsvd.passes.exact import exact_of
 from streamsvd.passes.factor import (
@@ -36,8 +35,6 @@ from streamsvd.passes.products import ProductSum, product_of
 from streamsvd.plan import FIXED_BYTES, make_factor_plan, make_samples_plan
 from streamsvd.problem import Problem
 
-TWO_PASSES = ("features", "samples")
-COMBINATIONS = [pair for pair in product(SIDES.values, SIDES.values) if pair != TWO_PASSES]
 N, SAMPLES = 40, 700
 
 

@@ -7,7 +7,6 @@ import sys
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +15,18 @@ import naive
 import numpy as np
 import pytest
 import zarr
-from helpers import normal, write_zarr
+from helpers import COMBINATIONS, TWO_PASSES, normal, write_zarr
 from threadpoolctl import threadpool_limits
 
 from streamsvd import OptionError, ResourceError, SourceError, sizes, sparse_pca, sparse_svd
 from streamsvd.data.kinds import open_data
 from streamsvd.data.source import Source
-from streamsvd.options import SIDES, Ask, Options
+from streamsvd.options import Ask, Options
 from streamsvd.passes import gram
 from streamsvd.passes.gram import gram_matrix
 from streamsvd.plan import FIXED_BYTES, make_gram_plan
 from streamsvd.problem import Problem
 from streamsvd.sizes import STRIP_BYTES, batch_samples, gram_sums
-
-TWO_PASSES = ("features", "samples")
-COMBINATIONS = [pair for pair in product(SIDES.values, SIDES.values) if pair != TWO_PASSES]
 
 
 def of(x: Any, center: str | None = None, normalize: str | None = None, **options: Any) -> Any:
