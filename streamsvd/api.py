@@ -36,6 +36,8 @@ def sparse_svd(
     center: str | None = None,
     normalize: str | None = None,
     dtype: Any = None,
+    missing: str = "error",
+    missing_value: float | None = None,
     missing_chunks: str = "error",
     decode: bool = True,
     storage_options: dict[str, Any] | None = None,
@@ -131,6 +133,18 @@ def sparse_svd(
         Precision of the working matrix. By default float32 for float32 and for 8- and 16-bit
         types, else float64; packed numbers are of the type that they are decoded to. The
         transforms and components are float64 in any case.
+    missing : {"error", "mean"}
+        What becomes of missing entries: NaN, masked, or `missing_value`. ``"error"``: refused, with
+        the place of the first. ``"mean"``: each is the mean of its feature over the samples that
+        have a value, in the data as they are, so that it adds nothing once features are centred;
+        variances that features are scaled by are over what is present. Features without any value
+        are left out, and named in the log: their loadings are zero. One pass more, over moments,
+        where anything is missing (always, with a `workspace`, a `client`, or without
+        ``center="features"``). `SVDResult.n_missing` and `left_out` tell; `transform` and all else
+        that reads samples fills them by the same means. See `streamsvd.data.missing`.
+    missing_value : float, optional
+        A code that stands for a missing entry beside NaN, such as -1; of packed numbers a value
+        that they are decoded to.
     missing_chunks : {"error", "fill"}
         Whether chunks that are not in the store, or were never written to an HDF5 dataset, read as
         its fill value.
@@ -249,6 +263,8 @@ def sparse_pca(
     layer: str | None = None,
     center: str | None = "features",
     normalize: str | None = None,
+    missing: str = "error",
+    missing_value: float | None = None,
     missing_chunks: str = "error",
     decode: bool = True,
     storage_options: dict[str, Any] | None = None,
@@ -266,7 +282,9 @@ def sparse_pca(
 
     Parameters
     ----------
-    X, n_components, sample_axis, sample_dim, layer, normalize, missing_chunks, decode
+    X, n_components, sample_axis, sample_dim, layer, normalize, missing, missing_value
+        As in `sparse_svd`.
+    missing_chunks, decode
         As in `sparse_svd`.
     storage_options, memory_limit, n_threads, client, progress
         As in `sparse_svd`.

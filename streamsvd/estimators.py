@@ -34,6 +34,8 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     sample_axis: int
     sample_dim: str | Sequence[str] | None
     layer: str | None
+    missing: str
+    missing_value: float | None
     missing_chunks: str
     decode: bool
     storage_options: dict[str, Any] | None
@@ -90,7 +92,7 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
                 f"scores have {scores.shape[1]} columns, but there are "
                 f"{self.result_.n_components} components"
             )
-        return (scores @ self.result_.components) * fitted.scale + fitted.mean
+        return (scores @ self.result_.components) * self.scale_ + self.mean_
 
     def score(self, X: Any, y: Any = None) -> float:
         """How much of `X` its reconstruction from the scores holds: 1 is all of it.
@@ -213,6 +215,7 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.missing == "mean"
         return tags
 
 
@@ -232,7 +235,9 @@ class SparseSVD(_SparseComponents):
     sample_axis : {0, 1}
         Axis of the samples in Zarr, Dask and HDF5 arrays and in paths. Those of arrays, matrices
         and tables in memory are always rows.
-    sample_dim, layer, missing_chunks, decode, storage_options, workspace, resume
+    sample_dim, layer, missing, missing_value, missing_chunks, decode
+        See `streamsvd.sparse_svd`.
+    storage_options, workspace, resume
         See `streamsvd.sparse_svd`.
     sparse_components : bool
         Whether `components_` is a SciPy matrix instead of an array.
@@ -287,6 +292,8 @@ class SparseSVD(_SparseComponents):
         sample_axis: int = 0,
         sample_dim: str | Sequence[str] | None = None,
         layer: str | None = None,
+        missing: str = "error",
+        missing_value: float | None = None,
         missing_chunks: str = "error",
         decode: bool = True,
         storage_options: dict[str, Any] | None = None,
@@ -323,7 +330,9 @@ class StreamingSparsePCA(_SparseComponents):
         See `streamsvd.sparse_pca`, and `partial_fit` for what they mean there.
     fill_penalty, pivot, refine, effort, center, normalize, tol
         See `streamsvd.sparse_pca`.
-    sample_axis, sample_dim, layer, missing_chunks, decode, sparse_components, progress
+    sample_axis, sample_dim, layer, missing, missing_value, missing_chunks, decode
+        See `SparseSVD`.
+    sparse_components, progress
         See `SparseSVD`.
     storage_options, memory_limit, n_threads
         See `streamsvd.sparse_pca`.
@@ -366,6 +375,8 @@ class StreamingSparsePCA(_SparseComponents):
         sample_axis: int = 0,
         sample_dim: str | Sequence[str] | None = None,
         layer: str | None = None,
+        missing: str = "error",
+        missing_value: float | None = None,
         missing_chunks: str = "error",
         decode: bool = True,
         storage_options: dict[str, Any] | None = None,

@@ -62,9 +62,12 @@ def number(least: float, most: float = math.inf) -> Rule:
 
     def check(name: str, value: Any) -> None:
         real = isinstance(value, int | float | np.floating) and not isinstance(value, bool)
-        if not real or not least <= value <= most or value == math.inf:
-            limit = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
-            raise OptionError(f"{name} must be a number {limit}; got {value!r}")
+        if not real or not least <= value <= most or abs(value) == math.inf:
+            limit = (
+                f" of at least {least:g}" if most == math.inf else f" from {least:g} to {most:g}"
+            )
+            limit = ", and finite" if least == -math.inf else limit
+            raise OptionError(f"{name} must be a number{limit}; got {value!r}")
 
     return Rule(check, float)
 
@@ -90,6 +93,8 @@ FLAG = one_of(False, True, kind=bool)
 AXIS = one_of(0, 1, kind=int | np.integer)
 SIDES = one_of(None, "features", "samples")
 CHUNKS = one_of("error", "fill")
+MISSING_ENTRIES = one_of("error", "mean")
+CODE = number(-math.inf)
 EFFORT = one_of("normal", "high")
 SIZE = Rule(lambda name, value: parse_size(name, value))
 PRECISION = Rule(lambda name, value: working_dtype(np.dtype(float), value), values=DTYPES)
@@ -135,6 +140,8 @@ class Options:
     center: str | None = option(SIDES, None, recorded=True)
     normalize: str | None = option(SIDES, None, recorded=True)
     dtype: Any = option(PRECISION, None, recorded=True)
+    missing: str = option(MISSING_ENTRIES, "error", recorded=True)
+    missing_value: float | None = option(CODE, None, recorded=True)
     missing_chunks: str = option(CHUNKS, "error", recorded=True)
     decode: bool = option(FLAG, True, recorded=True)
     storage_options: dict[str, Any] | None = option(MAPPING, None)
@@ -192,6 +199,10 @@ class Options:
             raise OptionError(
                 "refine=True reads the data once more, which overwrite_x=True destroys: leave one "
                 "out"
+            )
+        if self.overwrite_x and self.missing == "mean":
+            raise OptionError(
+                'missing="mean" reads data twice, and overwrite_x=True destroys them: leave one out'
             )
         if self.overwrite_x and self.sample_axis == 0:
             raise OptionError("overwrite_x=True needs samples as columns: sample_axis=1")

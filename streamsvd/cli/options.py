@@ -79,6 +79,10 @@ SAMPLE_DIM = of_fit(
     "sample_dim", "Dimension of the samples, in arrays that xarray wrote. [default: none]", "NAME"
 )
 LAYER = of_fit("layer", "Layer of an AnnData. [default: X]", "NAME")
+MISSING_ENTRIES = of_fit(
+    "missing", "Whether missing entries are an error, or the mean of their feature."
+)
+MISSING_VALUE = of_fit("missing_value", "Counts as missing beside NaN. [default: none]", "X")
 MISSING_CHUNKS = of_fit(
     "missing_chunks",
     "Whether chunks that are not in the store are an error, or read as its fill value.",
@@ -155,6 +159,8 @@ FIT = [
         "Scale each feature to variance 1, or each sample to norm 1. [default: neither]",
     ),
     of_fit("dtype", "Precision of the work. [default: by that of SOURCE]"),
+    MISSING_ENTRIES,
+    MISSING_VALUE,
     MISSING_CHUNKS,
     DECODE,
     of_fit(
@@ -199,6 +205,8 @@ PCA = [
     of_fit("rank", "Of the factor, with --reduction factor. [default: 10 P]", "R"),
     of_fit("effort", "high: search from a convex relaxation too, and prove how near the best."),
     of_fit("normalize", "Scale each feature to variance 1. [default: no]", values=["features"]),
+    MISSING_ENTRIES,
+    MISSING_VALUE,
     MISSING_CHUNKS,
     DECODE,
     of_fit("memory_limit", 'Such as "2GiB". [default: half of what is free]', "SIZE"),

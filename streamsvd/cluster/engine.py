@@ -175,9 +175,8 @@ class ClusterColumns(Actors):
         leaves = self._all("read", shift, advance=advance)
         moments = add_up(leaf for part in leaves for leaf in part)
         shift = np.zeros(self.n_features) if shift is None else shift
-        self._preprocessing = learn(
-            source.name, options.center, options.normalize, moments, shift, self.n_samples
-        )
+        asked = (source.name, options.center, options.normalize)
+        self._preprocessing = learn(*asked, moments, shift, self.n_samples, source.present)
         self._stage = READ
         if self._of_features:
             leaves = self._all("settle", self._preprocessing)

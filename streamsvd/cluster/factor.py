@@ -81,7 +81,8 @@ def _product(
             shift = answer_of(client, first) if "features" in asked else first
     learned = Preprocessing.unlearned(center, normalize, n)
     is_sparse = stays_sparse(source, center)
-    return finish_products(sums, test, learned, shift, source.n_samples, is_sparse, source.name)
+    read = (shift, source.n_samples, is_sparse, source.name, source.present)
+    return finish_products(sums, test, learned, *read)
 
 
 def _product_node(

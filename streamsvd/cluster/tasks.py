@@ -112,7 +112,8 @@ def cluster_gram(
         node = np.array(answer_of(client, total))
         shift = np.zeros(n) if shift is None else answer_of(client, shift)
     learned = Preprocessing.unlearned(center, normalize, n)
-    return finish_gram(node, learned, shift, source.n_samples, source.name)
+    read = (shift, source.n_samples, source.name, source.present)
+    return finish_gram(node, learned, *read)
 
 
 def shift_of(

@@ -14,7 +14,7 @@ from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis
 from streamsvd.data.packing import REMEDY, Packing
 from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
-from streamsvd.options import Ask
+from streamsvd.options import Ask, working_dtype
 
 MOST_BYTES = 2**62
 """No matrix is larger, and arithmetic on sizes stays within 64 bits."""
@@ -63,6 +63,8 @@ class Source:
         Numbers that are stored, zeros left out, where that is known of a sparse source.
     is_readable : bool
         Whether samples can be read at all: what was summed up of batches has none left.
+    present : (n,) array or float
+        Which share of the values of each feature is there; the rest are their mean.
     drops_pages : bool
         May be set. Whether files are dropped from the page cache when they were read: they are not
         read again soon, and the working store needs the room. Means nothing where there are none.
@@ -81,6 +83,7 @@ class Source:
     n_stored: int | None = None
     drops_pages: bool = False
     is_readable: bool = True
+    present: Array | float = 1.0
     _gives_new: bool = False  # whether what `_read` gives is no one else's
 
     def __init__(self, array: Any, sample_axis: int, name: str, chunk: int) -> None:
@@ -88,6 +91,11 @@ class Source:
         self.array, self.sample_axis, self.chunk = array, sample_axis, chunk
         self.n_features = array.shape[1 - sample_axis]
         self.n_samples = array.shape[sample_axis]
+
+    @property
+    def sum_dtype(self) -> np.dtype[Any]:
+        """The narrowest type of strips that holds the values as they are."""
+        return working_dtype(self.dtype)
 
     def decode_by(self, packing: Packing | None) -> None:
         """Read what is packed; with None numbers stay as they are stored."""

@@ -16,6 +16,7 @@ from streamsvd.data import Source, open_data
 from streamsvd.errors import ResourceError, StreamSVDError
 from streamsvd.fitting.engines import Engine, choose_engine
 from streamsvd.fitting.interrupts import StopRequest, raise_for, stop_requests
+from streamsvd.fitting.missing import fit_present
 from streamsvd.fitting.planning import plan_fit, resolve
 from streamsvd.fitting.shorter import shortened
 from streamsvd.fitting.workspace import Workspace
@@ -37,6 +38,20 @@ def fit(x: Any, options: Options, progress: Progress, client: Any = None) -> SVD
     """Run `streamsvd.sparse_svd` with checked options, on the cluster of `client` if given."""
     began = time.monotonic()
     source = open_data(x, Ask.of(options))
+
+    def fit_one(source: Source) -> SVDResult:
+        return _fit(source, options, progress, client)
+
+    if (options.missing, options.missing_value) == ("error", None) or not source.is_readable:
+        result = fit_one(source)
+    else:
+        result = fit_present(source, options, fit_one, progress, client)
+    seconds = time.monotonic() - began
+    return replace(result, seconds=seconds, bytes_read=source.bytes_read)
+
+
+def _fit(source: Source, options: Options, progress: Progress, client: Any) -> SVDResult:
+    """The fit of what `source` says, where nothing is missing or all of it is filled."""
     problem = resolve(source, options)
     plan = plan_fit(source, problem, options, client)
     logger.info(plan.describe())
@@ -65,8 +80,7 @@ def fit(x: Any, options: Options, progress: Progress, client: Any = None) -> SVD
                 client=client,
                 progress=progress,
             )
-    seconds = time.monotonic() - began
-    return replace(result, seconds=seconds, bytes_read=source.bytes_read)
+    return result
 
 
 @contextmanager

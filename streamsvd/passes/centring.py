@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamsvd.arrays import Array
-from streamsvd.passes.preprocessing import Preprocessing, refuse_constant
+from streamsvd.passes.preprocessing import Preprocessing, refuse_constant, variance_present
 from streamsvd.system import one_blas_thread
 
 
@@ -85,8 +85,11 @@ def finish_products(
     n_samples: int,
     is_sparse: bool,
     name: str,
+    present: Array | float = 1.0,
 ) -> Product:
     """From `Sums` over all samples, which are used up, to what was asked for.
+
+    `present` is the `Source.present` of the samples.
 
     Refuses to scale features that are constant.
     """
@@ -106,8 +109,9 @@ def finish_products(
         corrections = [(shift, n_samples * (offset @ test)), (mean, n_samples * (shift @ test))]
     if is_scaled:
         refuse_constant(name, variance)
-        preprocessing.scale[:] = np.sqrt(variance)
-        diagonal = diagonal / variance
+        spread = variance_present(variance, preprocessing.center, present)
+        preprocessing.scale[:] = np.sqrt(spread)
+        diagonal = diagonal / spread
     for first in range(0, len(values), 1024):  # temporaries of n x r would double the memory
         part = slice(first, first + 1024)
         for column, row in corrections:
@@ -121,9 +125,16 @@ def finish_products(
 
 
 def finish_gram(
-    node: Array, preprocessing: Preprocessing, shift: Array, n_samples: int, name: str
+    node: Array,
+    preprocessing: Preprocessing,
+    shift: Array,
+    n_samples: int,
+    name: str,
+    present: Array | float = 1.0,
 ) -> tuple[Array, Preprocessing]:
     """From the sum over all samples (see `GramSum.node`), which is used up, to what was asked for.
+
+    `present` is the `Source.present` of the samples.
 
     Refuses to scale features that are constant.
     """
@@ -145,7 +156,8 @@ def finish_gram(
         preprocessing.mean[:] = mean
     if is_scaled:
         refuse_constant(name, variance)
-        preprocessing.scale[:] = np.sqrt(variance)
+        spread = variance_present(variance, preprocessing.center, present)
+        preprocessing.scale[:] = np.sqrt(spread)
     scale = preprocessing.scale
     for first in range(0, n, 64):  # temporaries of n x n would double the memory
         part = slice(first, first + 64)

@@ -65,7 +65,7 @@ def gram_matrix(
         return made
     with GramSum(source.n_features, center, normalize, n_threads) as total:
         total.extend(sum_strips(source, multiplies_sparse(source, center), width), on_samples)
-        return total.result(source.name)
+        return total.result(source.name, source.present)
 
 
 def multiplies_sparse(source: Source, center: str | None) -> bool:
@@ -187,11 +187,13 @@ class GramSum(SampleSum):
         node: Array = super().node()
         return node
 
-    def result(self, name: str = "the data") -> tuple[Array, Preprocessing]:
+    def result(
+        self, name: str = "the data", present: Array | float = 1.0
+    ) -> tuple[Array, Preprocessing]:
         """``X X^T`` of the centred and scaled samples, and what was learned from them."""
         node, shift = self.node(), self.shift
         assert shift is not None  # noqa: S101  (there is a batch)
-        return finish_gram(node, self.preprocessing, shift, self.n_samples, name)
+        return finish_gram(node, self.preprocessing, shift, self.n_samples, name, present)
 
     def _multiply(self) -> None:
         """Begin to add the batch ``B``, as far as it is filled, to the leaf; go on with another."""

@@ -58,9 +58,8 @@ def ingest(
     """
     columns = Ingest(source, working, center, normalize)
     leaves = columns.read(None, width, on_samples)
-    preprocessing = learn(
-        source.name, center, normalize, add_up(leaves), columns.shift, source.n_samples
-    )
+    moments = (add_up(leaves), columns.shift, source.n_samples)
+    preprocessing = learn(source.name, center, normalize, *moments, source.present)
     if "features" in (center, normalize):
         leaves = columns.settle(preprocessing)
     return preprocessing, add_up(leaves)[1]

@@ -69,8 +69,12 @@ def learn(
     moments: Array,
     shift: Array,
     n_samples: int,
+    present: Array | float = 1.0,
 ) -> Preprocessing:
-    """Mean and scale of the features from their moments, where they are asked for."""
+    """Mean and scale of the features from their moments, where they are asked for.
+
+    `present` is the `Source.present` of the samples.
+    """
     mean, scale = np.zeros(len(shift)), np.ones(len(shift))
     sums, squares = moments
     mean_shift = sums / n_samples
@@ -79,8 +83,17 @@ def learn(
     if normalize == "features":
         variance = squares / n_samples - mean_shift**2
         refuse_constant(name, variance)
-        scale *= np.sqrt(variance)
+        scale *= np.sqrt(variance_present(variance, center, present))
     return Preprocessing(center, normalize, mean, scale)
+
+
+def variance_present(variance: Array, center: str | None, present: Array | float) -> Array:
+    """Variances over what is present, from those over all samples, missing entries being the mean.
+
+    They add nothing to a sum of squares about the mean, so only the divisor changes. Where samples
+    are centred first they are no longer the mean, and count as what they have become.
+    """
+    return variance if center == "samples" else variance / present
 
 
 def refuse_constant(name: str, variance: Array) -> None:

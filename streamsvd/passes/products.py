@@ -46,7 +46,7 @@ def product_of(
     """
     with ProductSum(test, center, normalize, n_threads, shift) as total:
         total.extend(sum_strips(source, stays_sparse(source, center), width), on_samples)
-        return total.result(source.name)
+        return total.result(source.name, source.present)
 
 
 class ProductSum(SampleSum):
@@ -188,13 +188,12 @@ class ProductSum(SampleSum):
         sums: Sums = super().node()
         return sums
 
-    def result(self, name: str = "the data") -> Product:
+    def result(self, name: str = "the data", present: Array | float = 1.0) -> Product:
         """``A @ T`` of the centred and scaled samples, and what was learned from them."""
         sums, shift = self.node(), self.shift
         assert shift is not None  # noqa: S101  (there are samples)
-        return finish_products(
-            sums, self.test, self.preprocessing, shift, self.n_samples, bool(self._is_sparse), name
-        )
+        asked = (self.test, self.preprocessing, shift, self.n_samples)
+        return finish_products(sums, *asked, bool(self._is_sparse), name, present)
 
 
 def add_in_order(parts: Iterable[Array]) -> Array:

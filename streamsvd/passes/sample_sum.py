@@ -151,8 +151,11 @@ class SampleSum(ABC):
         self._leaf, self._leaf_samples = None, 0
 
     @abstractmethod
-    def result(self, name: str = "the data") -> Any:
-        """What the sum is for; `name` is that of the samples in errors. The last call to make."""
+    def result(self, name: str = "the data", present: Array | float = 1.0) -> Any:
+        """What the sum is for; the last call to make.
+
+        `name` is that of the samples in errors, `present` their `Source.present`.
+        """
 
     def node(self) -> Any:
         """The sum so far."""

@@ -10,7 +10,6 @@ from scipy import sparse
 from streamsvd.arrays import Array
 from streamsvd.data.source import Source
 from streamsvd.errors import SourceError
-from streamsvd.options import working_dtype
 from streamsvd.sizes import sparse_width, strip_width
 
 LARGEST = 1e140
@@ -144,6 +143,5 @@ def sum_strips(
     if as_sparse:
         reader: StripReader = SparseReader(source, None, largest, start, stop)
     else:
-        dtype = working_dtype(source.dtype)
-        reader = StripReader(source, dtype, width, largest, start, stop)
+        reader = StripReader(source, source.sum_dtype, width, largest, start, stop)
     return (strip for _, strip in reader)

@@ -122,7 +122,8 @@ def _ratios(made: Solution, gram: Array | None) -> Array:
     if not np.isnan(known).any():
         return known
     gram = _needed(gram, "the variance of this result")
-    return made.components.multiply(made.components @ gram).sum(axis=1) / np.trace(gram)
+    rows = made.fitted_components
+    return rows.multiply(rows @ gram).sum(axis=1) / np.trace(gram)
 
 
 def _best_ratios(made: Solution, gram: Array) -> Array:

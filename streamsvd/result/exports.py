@@ -20,7 +20,7 @@ def to_xarray(result: Any, source: Source | None) -> Any:
     xarray = imported("xarray")
     features = result.features or Axis(("feature",), (result.n_features,))
     parts = {
-        "components": (result.components.toarray(), features),
+        "components": (result.map_of_components(), features),
         "mean": (result.mean, features),
         "scale": (result.scale, features),
     }

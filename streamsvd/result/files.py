@@ -11,12 +11,19 @@ from streamsvd.algorithm.block_log import Log, new_log
 from streamsvd.algorithm.log_check import log_fault, order_fault, rows_fault
 from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis, pack, unpack
+from streamsvd.data.missing import Missing
 from streamsvd.data.zarr_sources import SPARSE_PARTS
 from streamsvd.errors import SourceError
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.refinement import Refined
 from streamsvd.result.certificate import Certificate
-from streamsvd.result.checks import attributes_fault, least_energy, numbers_fault, shares_fault
+from streamsvd.result.checks import (
+    attributes_fault,
+    counts_fault,
+    least_energy,
+    numbers_fault,
+    shares_fault,
+)
 from streamsvd.result.solution import Solution
 from streamsvd.storage.groups import SavedGroup, write_group
 
@@ -30,10 +37,12 @@ def write_solution(path: str | os.PathLike[str], made: Solution, *, overwrite: b
         "log/order": made.log.order,
         "initial_diagonal": made.initial_diagonal,
         "final_energies": made.final_energies,
-        "mean": made.mean,
-        "scale": made.scale,
+        "mean": made.preprocessing.mean,
+        "scale": made.preprocessing.scale,
         "singular_values": made.singular_values,
     }
+    if made.missing is not None:
+        arrays |= {"missing/mean": made.missing.mean, "missing/counts": made.missing.counts}
     matrices = {"components": made.components}
     if made.refined is not None:
         matrices["refined/rows"] = made.refined.components
@@ -87,12 +96,14 @@ def _fields(saved: SavedGroup) -> dict[str, Any]:
     _refuse(saved, "zarr.json", attributes_fault(attributes))
     p, n, n_samples = (attributes[key] for key in ("n_components", "n_features", "n_samples"))
     total = float(attributes["total_energy"])
-    log = _log(saved)
+    missing = _missing(saved, n, n_samples)
+    fitted = n if missing is None else len(missing.kept)
+    log = _log(saved, fitted)
     preprocessing = Preprocessing(
         attributes["center"],
         attributes["normalize"],
-        _numbers(saved, "mean", n),
-        _numbers(saved, "scale", n, above=0.0),
+        _numbers(saved, "mean", fitted),
+        _numbers(saved, "scale", fitted, above=0.0),
     )
     return {
         "log": log,
@@ -106,19 +117,28 @@ def _fields(saved: SavedGroup) -> dict[str, Any]:
         "dtype": np.dtype(attributes["dtype"]),
         "stopped": attributes["stopped"],
         "settings": attributes["settings"],
-        "refined": _refined(saved, p, n) if attributes["refined"] is True else None,
+        "refined": _refined(saved, p, fitted) if attributes["refined"] is True else None,
         "certified": _certified(attributes["certified"]),
         "stability": _stability(saved, p, n),
         "features": _labels(saved, "features", n),
         "samples": _labels(saved, "samples", n_samples),
+        "missing": missing,
         "seconds": attributes["seconds"],
         "bytes_read": attributes["bytes_read"],
     }
 
 
-def _log(saved: SavedGroup) -> Log:
+def _missing(saved: SavedGroup, n: int, n_samples: int) -> Missing | None:
+    if saved.attributes["settings"].get("missing", "error") == "error":
+        return None
+    mean, counts = _numbers(saved, "missing/mean", n), saved.array("missing/counts")
+    _refuse(saved, "missing/counts", counts_fault(counts, n, n_samples))
+    return Missing(mean, counts, n_samples)
+
+
+def _log(saved: SavedGroup, n: int) -> Log:
     attributes = saved.attributes
-    settings, n = attributes["settings"], attributes["n_features"]
+    settings = attributes["settings"]
     n_columns = attributes["n_samples"] if settings["reduction"] is None else n
     order = saved.array("log/order")
     _refuse(saved, "log", order_fault(order, n))  # before a log of so many features is made

@@ -40,6 +40,8 @@ class Shown(NamedTuple):
 
     values: sparse.csr_array
     """(p, n), components as rows."""
+    left_out: Array
+    """Features without any value, NaN in pictures."""
     is_relative: bool
     """Whether each component is on a scale of its own."""
     cmap: str
@@ -51,14 +53,21 @@ class Shown(NamedTuple):
         """The loadings, or how often they are chosen."""
         if kind == "stability":
             assert made.stability is not None  # noqa: S101  (`check` was asked)
-            return cls(made.stability, False, SEQUENTIAL, 0.0, "share of fits\n(grey: never)")
+            label = "share of fits\n(grey: never)"
+            return cls(made.stability, made.left_out, False, SEQUENTIAL, 0.0, label)
         label = "loading / largest\n(grey: exactly zero)"
-        return cls(made.components, True, DIVERGING, -1.0, label)
+        return cls(made.components, made.left_out, True, DIVERGING, -1.0, label)
+
+    def row(self, component: int) -> Array:
+        """(1, n) what is shown of one component, NaN at features without any value."""
+        whole = self.values[[component]].toarray()
+        whole[:, self.left_out] = np.nan
+        return whole
 
     def scaled(self, values: Array) -> Array:
         """Rows of `values` as they are coloured, zeros masked."""
         if self.is_relative:
-            values = values / np.abs(values).max(axis=1, keepdims=True)
+            values = values / np.nanmax(np.abs(values), axis=1, keepdims=True)
         return np.ma.masked_equal(values, 0.0)
 
 
@@ -147,7 +156,7 @@ def draw_images(made: Solution, shape: Sequence[int], kind: str = "components") 
     ratios, sizes = made.explained_variance_ratio, np.diff(made.components.indptr)
     shown, notes = Shown.of(made, kind), _stability_notes(made)
     for c, ax in enumerate(axes[:count]):
-        image = _show(ax, shown, shown.scaled(shown.values[[c]].toarray()).reshape(height, width))
+        image = _show(ax, shown, shown.scaled(shown.row(c)).reshape(height, width))
         share = "" if np.isnan(ratios[c]) else f": {ratios[c]:.1%}"
         ax.set(xticks=[], yticks=[])
         ax.spines[:].set_visible(False)
@@ -168,7 +177,7 @@ def draw_heat_map(
     ax = figure.subplots()
     per_column = -(-n // MOST_COLUMNS)
     shown, notes = Shown.of(made, kind), _stability_notes(made)
-    values = _binned(shown.values, per_column)
+    values = _binned(shown, per_column)
     extent = (-0.5, per_column * values.shape[1] - 0.5, p + 0.5, 0.5)
     image = _show(ax, shown, shown.scaled(values), aspect="auto", extent=extent)
     rows = np.arange(1, p + 1, -(-p // 50))
@@ -189,22 +198,34 @@ def _stability_notes(made: Solution) -> list[str]:
     return [f", {share:.0%} stable" for share in made.mean_stability.tolist()]
 
 
-def _binned(rows: sparse.csr_array, per_column: int) -> Array:
-    """(p, columns) of (p, n) rows; of the features that share a column, that of largest size."""
-    loadings = rows.tocoo()
-    dense = np.zeros((rows.shape[0], -(-rows.shape[1] // per_column)))
+def _binned(shown: Shown, per_column: int) -> Array:
+    """(p, columns) of what is shown; of the features that share a column, that of largest size.
+
+    NaN where none of these has any value.
+    """
+    p, n = shown.values.shape
+    loadings = shown.values.tocoo()
+    dense = np.zeros((p, -(-n // per_column)))
+    there = np.zeros(dense.shape[1], dtype=bool)
+    there[np.setdiff1d(np.arange(n), shown.left_out) // per_column] = True
+    dense[:, ~there] = np.nan
     last = np.argsort(np.abs(loadings.data), kind="stable")  # what is written last, stays
     dense[loadings.row[last], loadings.col[last] // per_column] = loadings.data[last]
     return dense
 
 
 def _show(ax: "Axes", shown: Shown, values: Array, **options: Any) -> Any:
-    """Values in colour, exact zeros in grey."""
+    """Values of `Shown.scaled` in colour, exact zeros in grey, and nothing for NaN."""
     import matplotlib
 
     cmap = matplotlib.colormaps[shown.cmap].with_extremes(bad=ZERO)
-    options |= {"cmap": cmap, "vmin": shown.least, "vmax": 1}
-    return ax.imshow(values, interpolation="nearest", **options)
+    scale = {"cmap": cmap, "vmin": shown.least, "vmax": 1}
+    options["interpolation"] = "nearest"
+    image = ax.imshow(values, **scale, **options)
+    blank = np.ma.masked_equal(np.isnan(np.ma.getdata(values)), False)
+    if blank.count():  # features without any value are white, not the grey of zeros
+        ax.imshow(blank, cmap="gray", vmin=0, vmax=1, **options)
+    return image
 
 
 def _color_bar(figure: "Figure", image: Any, axes: list["Axes"], shown: Shown) -> None:

@@ -10,6 +10,7 @@ from streamsvd.arrays import Array
 from streamsvd.cluster.tasks import cluster_scores, cluster_sums
 from streamsvd.cluster.waiting import check_client
 from streamsvd.data import Source, open_data
+from streamsvd.data.missing import as_fitted
 from streamsvd.errors import OptionError
 from streamsvd.options import Ask, Reading, parse_size
 from streamsvd.passes.measure import Accuracy, accuracy_of, sum_up, write_scores
@@ -59,7 +60,7 @@ class Measured(Solution):
         source = self._open(X, reading)
         shape = (self.n_components, source.n_samples)
         reader = StripReader(source, self.dtype)
-        fitted = (self.components, self.preprocessing)
+        fitted = (self.fitted_components, self.preprocessing)
         if out is None:
             if client is not None:
                 raise OptionError("transform(client=...) writes to a store: give out=")
@@ -108,17 +109,18 @@ class Measured(Solution):
         Cost: a read of the data, and ``n^2 N`` operations for the singular values.
         """
         source = self._open(X, reading)
-        with_gram = 8 * self.n_features**2 <= parse_size("gram_limit", gram_limit)
+        with_gram = 8 * self.n_fitted**2 <= parse_size("gram_limit", gram_limit)
         right = None
         if not self.is_reduced and self.refined is None and source.n_samples == self.n_samples:
             right = self.right.tocsc()
-        asked = (self.components, self.preprocessing, StripReader(source, self.dtype), right)
+        rows, reader = self.fitted_components, StripReader(source, self.dtype)
+        asked = (rows, self.preprocessing, reader, right)
         with progress_bar(progress, "accuracy", source.n_samples) as advance:
             if client is None:
                 sums = sum_up(*asked, with_gram, advance)
             else:
                 sums = cluster_sums(check_client(client), *asked, with_gram, advance)
-        return accuracy_of(self.components, sums, right is not None)
+        return accuracy_of(rows, sums, right is not None)
 
     def _some_scores(self, source: Source, step: int, progress: Progress) -> Array:
         """Scores of every `step`-th sample, (p, ceil(N / step)), in one pass."""
@@ -127,19 +129,23 @@ class Measured(Solution):
             for start, strip in StripReader(source, self.dtype):
                 some = np.ascontiguousarray(strip[:, -start % step :: step])
                 self.preprocessing.apply(some)
-                parts.append(self.components @ some.astype(np.float64, copy=False))
+                parts.append(self.fitted_components @ some.astype(np.float64, copy=False))
                 advance(strip.shape[1])
         return np.hstack(parts)
 
     def _open(self, X: Any, reading: Reading) -> Source:
         if isinstance(X, Source):
-            return X
+            return self._as_fitted(X)
         unknown = reading.keys() - set(Ask._fields)
         if unknown:
             raise TypeError(f"unexpected keyword argument(s): {', '.join(sorted(unknown))}")
         source = open_data(X, Ask(**reading), Ask.as_recorded(self.settings))
         self.check_features(source)
-        return source
+        return self._as_fitted(source)
+
+    def _as_fitted(self, source: Source) -> Source:
+        """With what is missing as it was in the fit: filled by the same means, or refused."""
+        return as_fitted(source, self.missing, self.settings.get("missing_value"))
 
     def check_features(self, source: Source) -> None:
         """Refuse data with other features than those of the fit."""

@@ -178,7 +178,7 @@ class Refinable(Measured):
                 f"max_nonzeros_per_component={cap} is less than the {most} nonzeros of a component "
                 "to start from; start from an earlier point, see at(fill=...)"
             )
-        return options.budget(self.n_features) or self.n_nonzeros
+        return options.budget(self.n_fitted) or self.n_nonzeros
 
     def _refined(
         self,
@@ -234,14 +234,14 @@ class Refinable(Measured):
             Divisor ``N - 1``.
         """
         if self.gram is not None:
-            products = self.components @ (self.components @ self.gram).T  # S S^T, of the scores S
+            rows = self.fitted_components
+            products = rows @ (rows @ self.gram).T  # S S^T, of the scores S
         elif X is None:
             raise OptionError("adjusted_variance() needs the data of the fit: pass it as X")
         else:
             source = self._open(X, reading)
-            exact = measure_exactly(
-                self, source, Work.by(None, None, progress), components=self.components
-            )
+            work = Work.by(None, None, progress)
+            exact = measure_exactly(self, source, work, components=self.fitted_components)
             products = exact.scores
         values, vectors = np.linalg.eigh(products)
         root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
@@ -249,10 +249,10 @@ class Refinable(Measured):
         return np.diag(triangle) ** 2 / max(self.n_samples - 1, 1)
 
     def _gram_of(self, source: Source, progress: Progress) -> Array:
-        need, free = 8 * self.n_features**2, free_memory()
+        need, free = 8 * self.n_fitted**2, free_memory()
         if need > free:
             raise ResourceError(
-                f"X X^T of {self.n_features} features takes {format_bytes(need)} of memory, and "
+                f"X X^T of {self.n_fitted} features takes {format_bytes(need)} of memory, and "
                 f"{format_bytes(free)} are free; use fewer features or a larger machine"
             )
         made = refitted(self, source, Work.by(None, None, progress), "gram")

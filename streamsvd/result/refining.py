@@ -57,9 +57,10 @@ def refined_at(
     if cov is None and source is not None:
         cov = refitted(made, source, work)
     assert cov is not None  # noqa: S101  (one of the two is there)
-    entries = made.n_components * made.n_features
+    entries = made.n_components * made.n_fitted
     smaller = [budget / entries for budget in budgets if budget < made.n_nonzeros]
-    starts = [made.components, *(made.at(fill=fill).components for fill in smaller)]
+    starts = [made.fitted_components]
+    starts += [made.at(fill=fill).fitted_components for fill in smaller]
     found = refine_path(cov, made.n_components, budgets, cap, starts, work.n_threads, effort)
     if not is_model(cov):
         return found

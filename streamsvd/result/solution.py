@@ -11,6 +11,7 @@ from scipy import sparse
 from streamsvd.algorithm.block_log import BlockLog, Log
 from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis
+from streamsvd.data.missing import Missing
 from streamsvd.errors import OptionError
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.refinement import Covariance, Gram, Refined
@@ -74,6 +75,10 @@ class Components:
         the samples, from 0 to 1; see `streamsvd.sparse_pca_cv`, which measures it.
     features, samples : Axis or None
         What they are called, where the data said.
+    missing : Missing or None
+        What was missing, with ``missing="mean"``: how many values of each feature, and the means
+        that stand for them. Features without any value were left out of the fit: the log, `refined`
+        and `covariance` have only the others.
     seconds : float or None
         What the call that made it took, refinement included; None where it was not recorded.
     bytes_read : int or None
@@ -97,6 +102,7 @@ class Components:
     stability: sparse.csr_array | None = None
     features: Axis | None = None
     samples: Axis | None = None
+    missing: Missing | None = None
     seconds: float | None = None
     bytes_read: int | None = None
 
@@ -113,8 +119,23 @@ class Components:
 
     @property
     def n_features(self) -> int:
-        """`n`."""
+        """`n`, of the data."""
+        return self.n_fitted if self.missing is None else len(self.missing.mean)
+
+    @property
+    def n_fitted(self) -> int:
+        """Features that have a value, which the fit has: all, unless some have none."""
         return self.log.n_features
+
+    @property
+    def left_out(self) -> Array:
+        """Features without any value: their loadings are zero, means and scales NaN."""
+        return np.zeros(0, dtype=np.intp) if self.missing is None else self.missing.left_out
+
+    @property
+    def n_missing(self) -> int | None:
+        """Values that were missing, of other features than `left_out`; None if none could be."""
+        return None if self.missing is None else self.missing.n_filled
 
     @property
     def feature_names(self) -> Array | None:
@@ -139,12 +160,20 @@ class Components:
     @property
     def mean(self) -> Array:
         """(n,) means of the features, zeros unless ``center="features"``."""
-        return self.preprocessing.mean
+        return self._of_all(self.preprocessing.mean)
 
     @property
     def scale(self) -> Array:
         """(n,) scales of the features, ones unless ``normalize="features"``."""
-        return self.preprocessing.scale
+        return self._of_all(self.preprocessing.scale)
+
+    def _of_all(self, numbers: Array) -> Array:
+        """Numbers of the features of the fit in the places of all, NaN between them."""
+        if self.missing is None or not len(self.missing.left_out):
+            return numbers
+        whole = np.full(self.n_features, np.nan)
+        whole[self.missing.kept] = numbers
+        return whole
 
     # ------------------------------------------------------------------------- components
 
@@ -155,6 +184,21 @@ class Components:
         Orthonormal to rounding and exactly zero off their supports. The loading of largest
         absolute value is positive (the first on ties).
         """
+        rows = self.fitted_components
+        if self.missing is None or not len(self.missing.left_out):
+            return rows
+        entries = (rows.data, self.missing.kept[rows.indices], rows.indptr)
+        return sparse.csr_array(entries, shape=(self.n_components, self.n_features))
+
+    def map_of_components(self, first: int = 0, last: int | None = None) -> Array:
+        """(p, n) array of the components ``first..last-1``, NaN at features without any value."""
+        whole = self.components[first:last].toarray()
+        whole[:, self.left_out] = np.nan
+        return whole
+
+    @cached_property
+    def fitted_components(self) -> sparse.csr_array:
+        """(p, n_fitted) the same for the features of the fit alone."""
         rows = self._rows
         return _signed_rows(rows, self._order, _signs(rows))
 
@@ -224,8 +268,8 @@ class Components:
 
     @property
     def fill(self) -> float:
-        """Nonzeros of the components as a share of ``p n``."""
-        return self.n_nonzeros / (self.n_components * self.n_features)
+        """Nonzeros of the components as a share of ``p n``, n the features of the fit."""
+        return self.n_nonzeros / (self.n_components * self.n_fitted)
 
     @property
     def is_exact(self) -> bool:
@@ -286,7 +330,7 @@ class Solution(Components):
             explained = trace / self.total_energy
         elif k and k == len(self.log):
             explained[-1] = replace(self, refined=None).explained_variance_ratio.sum()
-        fill = nonzeros / (self.n_components * self.n_features)
+        fill = nonzeros / (self.n_components * self.n_fitted)
         return History(trace, nonzeros, fill, explained)
 
     def path(self) -> Array:
@@ -301,7 +345,7 @@ class Solution(Components):
         table = np.empty(len(self.log) + 1, dtype=fields)
         table["transforms"] = np.arange(len(table))
         table["n_nonzeros"] = np.append(self.n_components, history.n_nonzeros)
-        table["fill"] = table["n_nonzeros"] / (self.n_components * self.n_features)
+        table["fill"] = table["n_nonzeros"] / (self.n_components * self.n_fitted)
         start = np.nan
         if self.is_reduced and self.total_energy > 0:
             start = self.initial_diagonal.sum() / self.total_energy
@@ -343,7 +387,7 @@ class Solution(Components):
     def _last_within(self, fill: float) -> int:
         within = np.flatnonzero(self.path()["fill"] <= fill)
         if not len(within):
-            least = 1 / self.n_features
+            least = 1 / self.n_fitted
             raise OptionError(f"fill={fill} is below the {least:.3g} that the path starts with")
         return int(within[-1])
 

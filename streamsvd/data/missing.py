@@ -1,0 +1,264 @@
+r"""Entries that are missing: NaN, masked, or equal to a code; an error, or the feature's mean.
+
+With ``missing="mean"`` a missing entry is the mean of its feature over the samples that have a
+value there, of the data as they are, before anything is centred or scaled. All else follows as if
+the means had been written into the data by hand. With :math:`w_{ij} = 1` where sample j has a
+value of feature i and 0 where it is missing, and :math:`n_i = \sum_j w_{ij}`,
+
+.. math::
+
+    m_i = \frac{1}{n_i} \sum_j w_{ij} x_{ij}, \qquad
+    \tilde x_{ij} = w_{ij} x_{ij} + (1 - w_{ij}) m_i .
+
+The mean of :math:`\tilde x_i` over all samples is :math:`m_i` again, so with centred features
+:math:`y_{ij} = \tilde x_{ij} - m_i = w_{ij} (x_{ij} - m_i)`: a missing entry contributes nothing,
+and :math:`\sum_j y_{ij}^2 = \sum_j w_{ij} (x_{ij} - m_i)^2`. Hence the variance over what is
+present differs from that of :math:`\tilde x_i` in its divisor alone, :math:`n_i` for N, and so does
+the scale of ``normalize="features"``; that is `Source.present`, :math:`n_i / N`. Where samples are
+centred first (``center="samples"``), an entry that was missing has become another number in each
+sample, as all have, and counts as that one: the scale is that of all N.
+
+Means are not known before all samples are read, so they take a pass of their own, over moments
+alone (`streamsvd.passes.missing`). The single pass that the sum over pairs would allow,
+
+.. math::
+
+    \sum_j w_{ij} w_{kj} (z_{ij} - o_i) (z_{kj} - o_k) =
+    (Z Z^T)_{ik} - o_i (W Z^T)_{ik} - o_k (Z W^T)_{ik} + o_i o_k (W W^T)_{ik}
+
+for z the shifted values and o their means, multiplies three times as much.
+
+A feature without any value has no mean: it is left out, and the fit has one feature less.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from streamsvd.arrays import Array
+from streamsvd.data.labels import Axis
+from streamsvd.data.source import Source
+from streamsvd.errors import OptionError, SourceError
+from streamsvd.kernels.missing import fill_missing
+from streamsvd.options import working_dtype
+
+
+class MissingValues(SourceError):
+    """Values are missing, and the means that stand for them are not known yet."""
+
+
+@dataclass(frozen=True, eq=False)
+class Missing:
+    """What is missing of the data of a fit, and what stands for it.
+
+    Attributes
+    ----------
+    mean : (n,) float64 array
+        Of each feature, over the samples that have a value; 0 where none has.
+    counts : (n,) int64 array
+        How many of the samples have none.
+    n_samples : int
+        `N`.
+    """
+
+    mean: Array
+    counts: Array
+    n_samples: int
+
+    @cached_property
+    def kept(self) -> Array:
+        """The features that have a value, ascending."""
+        return np.flatnonzero(self.counts < self.n_samples)
+
+    @cached_property
+    def left_out(self) -> Array:
+        """The features without any value, ascending."""
+        return np.flatnonzero(self.counts == self.n_samples)
+
+    @property
+    def n_filled(self) -> int:
+        """Missing entries of the features that have a value."""
+        return int(self.counts[self.kept].sum())
+
+
+class Filled(Source):
+    """Another source with what is missing filled in, without the features that have no value.
+
+    Until `Missing` is known a missing entry is refused: with `asks`, by `MissingValues`, for the
+    caller to find the means; else it is NaN, which the pass that reads it names.
+
+    Parameters
+    ----------
+    source : Source
+    missing_value : float, optional
+        Counts as missing beside NaN.
+    missing : Missing, optional
+    asks : bool
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        missing_value: float | None,
+        missing: Missing | None = None,
+        asks: bool = False,
+    ) -> None:
+        self.whole, self.code, self.asks = source, _code(source, missing_value), asks
+        self.name, self.dtype, self.packing = source.name, source.dtype, source.packing
+        self.array, self.sample_axis, self.chunk = source.array, source.sample_axis, source.chunk
+        self.n_features, self.n_samples = source.n_features, source.n_samples
+        for known in (
+            "features",
+            "samples",
+            "chunk_bytes",
+            "is_resident",
+            "is_resumable",
+            "readable_by_workers",
+            "computed_by_workers",
+            "reads_sparse",
+            "n_stored",
+        ):
+            setattr(self, known, getattr(source, known))
+        self.missing: Missing | None = None
+        self._values = np.full(self.n_features, np.nan)
+        self._kept: Array | None = None
+        if missing is not None:
+            self.take(missing)
+
+    def take(self, missing: Missing) -> None:
+        """Fill with the means of `missing` from here on."""
+        self.missing, self._values = missing, missing.mean
+        if len(missing.left_out):
+            self._kept = missing.kept
+        self.n_features = len(missing.kept)
+        self.present = 1.0 - missing.counts[missing.kept] / missing.n_samples
+
+    @property
+    def sum_dtype(self) -> np.dtype[Any]:
+        """Means of integers are no integers, nor those of single precision single."""
+        return np.dtype(np.float64)
+
+    # The rest of a source whose reads are counted, and whose pages are dropped, elsewhere.
+
+    @property
+    def bytes_read(self) -> int:
+        """What was read of the whole source."""
+        return self.whole.bytes_read
+
+    @bytes_read.setter
+    def bytes_read(self, count: int) -> None:
+        self.whole.bytes_read = count
+
+    @property
+    def drops_pages(self) -> bool:
+        """As of the whole source."""
+        return self.whole.drops_pages
+
+    @drops_pages.setter
+    def drops_pages(self, drops: bool) -> None:
+        self.whole.drops_pages = drops
+
+    def read(self, start: int, stop: int, dtype: np.dtype[Any]) -> Array:
+        """Samples ``start..stop-1`` as a new C-contiguous (n, stop - start) array of `dtype`."""
+        exact = working_dtype(self.dtype)  # a code is compared before it is rounded
+        strip = self.whole.read(start, stop, exact if exact.itemsize > dtype.itemsize else dtype)
+        number = strip.dtype.type
+        with np.errstate(over="ignore"):
+            found = fill_missing(strip, number(self.code), self._values.astype(number))
+        self._refuse(found)
+        strip = strip if self._kept is None else strip[self._kept]
+        return strip.astype(dtype, copy=False)
+
+    def read_sparse(self, start: int, stop: int) -> sparse.csr_array:
+        """Samples ``start..stop-1`` as the rows of a new (stop - start, n) float64 matrix."""
+        samples = self.whole.read_sparse(start, stop)
+        lacks = self.lacks(samples.data)
+        self._refuse(int(lacks.sum()))
+        samples.data[lacks] = self._values[samples.indices[lacks]]
+        return samples if self._kept is None else samples[:, self._kept]
+
+    def lacks(self, values: Any) -> Any:
+        """Where numbers as the source has them, of NumPy or Dask, are missing."""
+        return np.isnan(values) | (values == self.code)
+
+    def _refuse(self, found: int) -> None:
+        if found and self.asks and self.missing is None:
+            raise MissingValues(f'values of {self.name} are missing: pass missing="mean"')
+
+    def lazy(self, start: int, stop: int) -> Any:
+        """Samples ``start..stop-1`` as a Dask array, (n, stop - start)."""
+        samples = self.whole.lazy(start, stop)
+        if samples is None:
+            return None
+        samples = samples.astype(np.float64)
+        filled = np.where(self.lacks(samples), self._values[:, None], samples)
+        return filled if self._kept is None else filled[self._kept]
+
+    def why_missing(self, feature: int, sample: int) -> tuple[str, str] | None:
+        """What a NaN that was read stands for, and what helps."""
+        remedy = 'pass missing="mean", or replace or drop such values'
+        found = self.whole.read(sample, sample + 1, np.dtype(np.float64))[feature, 0]
+        if found == self.code:
+            return f"a missing value (missing_value={self.code:g})", remedy
+        return self.whole.why_missing(feature, sample)
+
+    def decoded_bytes(self, samples: int) -> int:
+        """Bytes that reading so many samples decodes, before they are cast."""
+        copied = 0 if self._kept is None else 8 * len(self._values) * samples
+        return self.whole.decoded_bytes(samples) + copied
+
+    def check_names(self, fitted: Axis) -> None:
+        """Refuse features that are called otherwise than those of the fit."""
+        self.whole.check_names(fitted)
+
+    def fingerprint(self) -> str | None:
+        """Changes when the data do."""
+        return self.whole.fingerprint()
+
+    def places(self) -> str | None:
+        """Changes when the files are others."""
+        return self.whole.places()
+
+    def own_memory(self, dtype: np.dtype[Any]) -> Array | None:
+        """The array to be overwritten by the fit."""
+        return self.whole.own_memory(dtype)
+
+    def raw_chunks(self, dtype: np.dtype[Any]) -> tuple[list[Path], int]:
+        """The chunk files to be overwritten by the fit."""
+        return self.whole.raw_chunks(dtype)
+
+    def mark(self, reason: str) -> None:
+        """Mark what is stored so that it is never taken for data again."""
+        self.whole.mark(reason)
+
+
+def _code(source: Source, missing_value: float | None) -> float:
+    """`missing_value` as a number of the source, NaN for none; refuses what none could be."""
+    if missing_value is None:
+        return np.nan
+    if source.reads_sparse and missing_value == 0:
+        raise OptionError(
+            f"missing_value=0 would make all that is not stored of {source.name}, which is sparse, "
+            "missing: store missing entries as NaN"
+        )
+    dtype = source.dtype
+    if dtype.kind == "f":
+        return float(np.asarray(missing_value).astype(dtype))
+    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    if missing_value != int(missing_value) or not least <= missing_value <= most:
+        raise OptionError(
+            f"missing_value={missing_value:g} is no number of {source.name}, which holds {dtype}, "
+            "so nothing would be missing: give the code that the data have, or leave it out"
+        )
+    return float(missing_value)
+
+
+def as_fitted(source: Source, missing: Missing | None, missing_value: float | None) -> Source:
+    """A source as that of a fit was read: filled by its means, or with its code refused."""
+    if isinstance(source, Filled) or (missing is None and missing_value is None):
+        return source
+    return Filled(source, missing_value, missing)
