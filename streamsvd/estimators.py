@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +15,7 @@ from streamsvd.api import sparse_pca, sparse_svd
 from streamsvd.arrays import Array
 from streamsvd.data.kinds import is_known, open_data
 from streamsvd.data.labels import Axis, named
+from streamsvd.data.missing import as_fitted
 from streamsvd.data.source import Source, is_a, mask_of
 from streamsvd.errors import OptionError
 from streamsvd.fitting.batches import begin_sum, with_batch
@@ -42,6 +43,7 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     sparse_components: bool
     progress: Progress
     _result: SVDResult | None = None
+    _solver: Callable[..., SVDResult]
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the components of `X`.
@@ -53,10 +55,6 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             tables in memory, and where `sample_axis` or `sample_dim` say for all others.
         y
             Ignored.
-
-        Returns
-        -------
-        self
         """
         self._result = self._solve(self._open(X, reset=True))
         return self
@@ -162,7 +160,9 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             setattr(self, name, arguments[name])
 
     def _solve(self, source: Source) -> SVDResult:
-        raise NotImplementedError
+        options = self.get_params(deep=False)
+        del options["sparse_components"]
+        return self._solver(source, **(options | self._reading(source)))
 
     def _reading(self, source: Source) -> dict[str, Any]:
         """How the data of the fit are read, for the result to know."""
@@ -237,12 +237,10 @@ class SparseSVD(_SparseComponents):
         and tables in memory are always rows.
     sample_dim, layer, missing, missing_value, missing_chunks, decode
         See `streamsvd.sparse_svd`.
-    storage_options, workspace, resume
+    storage_options, workspace, resume, progress
         See `streamsvd.sparse_svd`.
     sparse_components : bool
         Whether `components_` is a SciPy matrix instead of an array.
-    progress : bool, None or callable
-        False for no bars.
 
     Attributes
     ----------
@@ -268,6 +266,8 @@ class SparseSVD(_SparseComponents):
     >>> SparseSVD(3, center="features").fit_transform(X).shape
     (500, 3)
     """
+
+    _solver = staticmethod(sparse_svd)
 
     def __init__(
         self,
@@ -308,11 +308,6 @@ class SparseSVD(_SparseComponents):
     ) -> None:
         self._keep(locals())
 
-    def _solve(self, source: Source) -> SVDResult:
-        options = self.get_params(deep=False)
-        del options["sparse_components"]
-        return sparse_svd(source, **(options | self._reading(source)))
-
 
 class StreamingSparsePCA(_SparseComponents):
     """Sparse principal components by `streamsvd.sparse_pca`, as a scikit-learn estimator.
@@ -330,10 +325,10 @@ class StreamingSparsePCA(_SparseComponents):
         See `streamsvd.sparse_pca`, and `partial_fit` for what they mean there.
     fill_penalty, pivot, refine, effort, center, normalize, tol
         See `streamsvd.sparse_pca`.
-    sample_axis, sample_dim, layer, missing, missing_value, missing_chunks, decode
+    sample_axis, sample_dim, layer, sparse_components, progress
         See `SparseSVD`.
-    sparse_components, progress
-        See `SparseSVD`.
+    missing, missing_value, missing_chunks, decode
+        See `streamsvd.sparse_pca`.
     storage_options, memory_limit, n_threads
         See `streamsvd.sparse_pca`.
 
@@ -353,6 +348,7 @@ class StreamingSparsePCA(_SparseComponents):
     (3, 20)
     """
 
+    _solver = staticmethod(sparse_pca)
     _sum: SampleSum | None = None
     _features: Axis | None = None
 
@@ -388,11 +384,6 @@ class StreamingSparsePCA(_SparseComponents):
     ) -> None:
         self._keep(locals())
 
-    def _solve(self, source: Source) -> SVDResult:
-        options = self.get_params(deep=False)
-        del options["sparse_components"]
-        return sparse_pca(source, **(options | self._reading(source)))
-
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the components of `X`, as `SparseSVD.fit`; forgets all batches."""
         self._sum = None
@@ -424,10 +415,6 @@ class StreamingSparsePCA(_SparseComponents):
         X, y
             As for `fit`.
 
-        Returns
-        -------
-        self
-
         Notes
         -----
         A sample costs ``n_features^2`` operations, or ``4 n_features rank`` for a factor. Memory:
@@ -440,6 +427,7 @@ class StreamingSparsePCA(_SparseComponents):
             options = Options.of_pca(self.get_params(deep=False), source.n_features)
             total = begin_sum(source.n_features, options)
             self._features = source.features
+        source = as_fitted(source, None, self.missing_value)
         self._sum, self._result = with_batch(total, source), None
         return self
 

@@ -468,3 +468,30 @@ def unpacked(numbers: NDArray[Any], attributes: dict[str, Any]) -> Array:
         value = number * attributes.get("scale_factor", 1) + attributes.get("add_offset", 0)
         values.append(math.nan if is_missing else float(value))
     return np.array(values).reshape(numbers.shape)
+
+
+def filled(X: Array) -> tuple[Array, Indices, Indices]:
+    """Missing entries (NaN) as the means of their features, entry by entry, in Python's own sums.
+
+    Returns the matrix without the features that have no value, which features it has, and how many
+    entries of each were missing.
+    """
+    rows, kept, missing = [], [], []
+    for i, row in enumerate(X.tolist()):
+        there = [x for x in row if not math.isnan(x)]
+        if there:
+            mean = math.fsum(there) / len(there)
+            rows.append([mean if math.isnan(x) else x for x in row])
+            kept.append(i)
+            missing.append(len(row) - len(there))
+    return np.array(rows), np.array(kept), np.array(missing)
+
+
+def scales_present(X: Array) -> Array:
+    """Standard deviations of features over what is not NaN, the divisor how many that are."""
+    scales = []
+    for row in X.tolist():
+        there = [x for x in row if not math.isnan(x)]
+        mean = math.fsum(there) / len(there)
+        scales.append(math.sqrt(math.fsum((x - mean) ** 2 for x in there) / len(there)))
+    return np.array(scales)

@@ -151,6 +151,7 @@ class Filled(Source):
 
     @bytes_read.setter
     def bytes_read(self, count: int) -> None:
+        """Counted there."""
         self.whole.bytes_read = count
 
     @property
@@ -160,6 +161,7 @@ class Filled(Source):
 
     @drops_pages.setter
     def drops_pages(self, drops: bool) -> None:
+        """Done there."""
         self.whole.drops_pages = drops
 
     def read(self, start: int, stop: int, dtype: np.dtype[Any]) -> Array:

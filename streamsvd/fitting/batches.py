@@ -30,6 +30,11 @@ def begin_sum(n_features: int, options: Options) -> SampleSum:
             'reduction="samples" needs all samples at once, and batches are only summed up: use '
             '"gram" or "factor" with partial_fit, or fit'
         )
+    if options.missing == "mean":
+        raise OptionError(
+            'missing="mean" needs the means of all samples before their products, and batches are '
+            "read once: use fit, or fill the batches"
+        )
     batches, most = Batches(n_features), options.memory_bytes or free_memory() // 2
     form, why = options.reduction, "as asked"
     if form is None and not options.refine:

@@ -1,7 +1,10 @@
 """Kernels over samples of which some entries are missing: NaN, or equal to a code."""
 
+import numpy as np
+
 from streamsvd.arrays import Array
 from streamsvd.kernels.jit import jit
+from streamsvd.kernels.moments import FLUSH
 
 
 @jit
@@ -36,12 +39,29 @@ def find_first(x: Array, code: float, first: Array, is_known: Array) -> None:
 
 
 @jit
-def count_missing(x: Array, code: float, counts: Array) -> None:
-    """Add to ``counts[i]`` how many entries of row i of `x` (n, c) are missing."""
+def add_present(
+    x: Array, start: int, code: float, shift: Array, sums: Array, counts: Array
+) -> None:
+    """Add what is there of `x` (n, c), less `shift`, to the sums, what is not to the counts.
+
+    ``x[:, 0]`` is sample `start` of all. ``sums[1, i]`` gathers up to `FLUSH` samples, in their
+    order, and is then added to ``sums[0, i]``: the same bits however samples come in pieces, and
+    errors that do not grow with N.
+    """
     for i in range(x.shape[0]):
-        row = x[i]
-        missing = 0
-        for k in range(row.shape[0]):
-            v = row[k]
-            missing += (v != v) | (v == code)
-        counts[i] += missing
+        s = np.float64(shift[i])
+        done = 0
+        while done < x.shape[1]:
+            stop = min(x.shape[1], done + FLUSH - (start + done) % FLUSH)
+            part, total, missing = x[i, done:stop], sums[1, i], 0
+            for k in range(part.shape[0]):
+                v = part[k]
+                lacks = (v != v) | (v == code)
+                missing += lacks
+                total += 0.0 if lacks else np.float64(v) - s
+            sums[1, i] = total
+            counts[i] += missing
+            if (start + stop) % FLUSH == 0:
+                sums[0, i] += total
+                sums[1, i] = 0.0
+            done = stop

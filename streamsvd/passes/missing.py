@@ -8,10 +8,9 @@ import numpy as np
 
 from streamsvd.arrays import Array
 from streamsvd.data.missing import Filled, Missing
-from streamsvd.kernels.missing import count_missing, fill_missing, find_first
+from streamsvd.kernels.missing import add_present, find_first
 from streamsvd.kernels.sparse import add_sparse_moments
 from streamsvd.options import working_dtype
-from streamsvd.passes.moments import Moments, add_up
 from streamsvd.passes.strips import OnSamples, SparseReader, StripReader
 
 
@@ -48,15 +47,12 @@ def _of_dense(source: Filled, on_samples: OnSamples) -> tuple[Array, Array, Arra
     n, dtype = whole.n_features, working_dtype(whole.dtype)
     code, counts = dtype.type(source.code), np.zeros(n, dtype=np.int64)
     first, is_known = np.zeros(n, dtype), np.zeros(n, dtype=bool)
-    moments = Moments(n, whole.n_samples, np.zeros(n))
+    sums = np.zeros((2, n))
     for start, strip in _AnyStrips(whole, dtype):
         find_first(strip, code, first, is_known)
-        count_missing(strip, code, counts)
-        fill_missing(strip, code, first)  # less the shift that is zero
-        moments.shift = first.astype(np.float64)
-        moments.add(start, strip)
+        add_present(strip, start, code, first, sums, counts)
         on_samples(strip.shape[1])
-    return first.astype(np.float64), add_up(moments.leaves)[0], counts
+    return first.astype(np.float64), sums.sum(axis=0), counts
 
 
 def _of_sparse(source: Filled, on_samples: OnSamples) -> tuple[Array, Array, Array]:
