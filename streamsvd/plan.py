@@ -190,7 +190,7 @@ def make_gram_plan(problem: Problem, *, memory_limit: int) -> Plan:
     strip = problem.strip_width(memory_limit)
     # two strips, two batches, the sums
     strips = n * strip * 8 + 3 * problem.decoded_bytes(strip) + 2 * 8 * n * batch_samples(n)
-    sums = gram_sums(n, n_samples)
+    sums = gram_sums(n, n_samples) * problem.gram_parts
     reading = strips + sums * matrix
     rotating = matrix + rotation_state(problem, n, 0) + relaxation_state(problem)
     kept = sums * matrix if problem.in_batches else 0  # to which more batches may be added

@@ -50,6 +50,8 @@ class Problem:
         Numbers that are stored of a source that is read sparse.
     decoded : callable, optional
         Bytes that are decoded to read so many samples; by default what they take.
+    gram_parts : int
+        Matrices that make up a sum for the Gram matrix: three where values of batches are missing.
     in_batches : bool
         Whether samples come in batches and are only summed up, not there for another pass.
     """
@@ -73,6 +75,7 @@ class Problem:
     n_stored: int | None = None
     decoded: Callable[[int], int] | None = None
     in_batches: bool = False
+    gram_parts: int = 1
 
     def strip_width(self, memory_limit: int) -> int:
         """Samples to read at a time."""

@@ -22,6 +22,7 @@ from streamsvd import (
     StreamingSparsePCA,
     SVDResult,
     plan_svd,
+    sizes,
     sparse_pca,
     sparse_svd,
 )
@@ -484,12 +485,61 @@ def test_estimators() -> None:
     assert plain.__sklearn_tags__().input_tags.allow_nan
 
 
-def test_batches_are_refused_or_checked() -> None:
+@pytest.mark.parametrize("normalize", [None, "features"])
+@pytest.mark.parametrize("center", [None, "features"])
+@pytest.mark.parametrize("dead", [(), DEAD])
+def test_batches(dead: tuple[int, ...], center: str | None, normalize: str | None) -> None:
+    X = data(dead)
+    rows, kept = np.ascontiguousarray(X.T), naive.filled(X)[1]
+    model = StreamingSparsePCA(3, missing="mean", center=center, normalize=normalize, **PCA)
+    for first, stop in ((0, 1), (1, 60), (60, SAMPLES)):
+        model.partial_fit(rows[first:stop])
+    at_once = pca(X, reduction="gram", center=center, normalize=normalize)
+    assert model.result_.missing.kept.tolist() == kept.tolist()
+    np.testing.assert_allclose(model.components_, at_once.components.toarray(), atol=1e-9)
+    np.testing.assert_allclose(model.explained_variance_, at_once.explained_variance, rtol=1e-9)
+    np.testing.assert_allclose(model.mean_, at_once.mean, rtol=1e-12)
+    np.testing.assert_allclose(model.scale_, at_once.scale, rtol=1e-11)
+    assert model.result_.n_missing == at_once.n_missing
+    np.testing.assert_allclose(model.transform(rows), at_once.transform(X).T, atol=1e-8)
+
+
+@pytest.mark.parametrize("cuts", [(40,), (1, 2, 150), (64, 128)])
+def test_batches_of_any_size_have_the_same_bits(cuts: tuple[int, ...]) -> None:
+    rows = np.ascontiguousarray(data().T)
+    whole = StreamingSparsePCA(3, missing="mean", **PCA).partial_fit(rows)
+    cut = StreamingSparsePCA(3, missing="mean", n_threads=2, **PCA)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sizes, "BATCH_BYTES", 8 * N * 32)
+        whole = StreamingSparsePCA(3, missing="mean", **PCA).partial_fit(rows)
+        for part in np.split(rows, cuts):
+            cut.partial_fit(part)
+        assert differences(cut.result_, whole.result_) == []
+    at_once = pca(data(), reduction="gram")
+    np.testing.assert_allclose(cut.components_, at_once.components.toarray(), atol=1e-9)
+
+
+def test_whole_batches_are_those_of_whole_data() -> None:
+    X = normal(N, SAMPLES)
+    rows = np.ascontiguousarray(X.T)
+    model = StreamingSparsePCA(3, missing="mean", **PCA).partial_fit(rows)
+    np.testing.assert_allclose(
+        model.components_, sparse_pca(X, 3, **PCA).components.toarray(), atol=1e-11
+    )
+    assert model.result_.n_missing == 0
+
+
+def test_batches_that_are_refused() -> None:
     rows = np.ascontiguousarray(data(dead=()).T)
-    with pytest.raises(OptionError, match="use fit, or fill the batches"):
-        StreamingSparsePCA(3, missing="mean").partial_fit(rows)
+    with pytest.raises(OptionError, match='pass reduction="gram"'):
+        StreamingSparsePCA(3, missing="mean", reduction="factor").partial_fit(rows)
+    with pytest.raises(OptionError, match="use fit"):
+        StreamingSparsePCA(3, missing="mean", center="samples").partial_fit(rows)
     with pytest.raises(SourceError, match="missing_value=-99"):
         StreamingSparsePCA(3, missing_value=CODE).partial_fit(coded(rows))
+    rows[50, 4] = np.inf
+    with pytest.raises(SourceError, match="inf at feature 4, sample 50"):
+        StreamingSparsePCA(3, missing="mean").partial_fit(rows)
 
 
 def test_command_line(tmp_path: Path) -> None:
@@ -534,3 +584,52 @@ def test_kernels(dtype: str, code: float) -> None:
 def test_options_are_recorded() -> None:
     recorded = Options(n_components=3, missing="mean", missing_value=np.float32(-1)).recorded()
     assert (recorded["missing"], recorded["missing_value"]) == ("mean", -1.0)
+
+
+@pytest.mark.parametrize("cuts", [(1,), (4000, 4090, 4100), (4096,), (8191, 8192)])
+def test_means_of_many_samples_have_the_same_bits(cuts: tuple[int, ...]) -> None:
+    X = normal(2, 9000) * 1e3
+    X[:, 5::7] = np.nan
+    X[1, :4200] = np.nan
+
+    def sums(parts: list[np.ndarray]) -> np.ndarray:
+        first, known = np.zeros(2), np.zeros(2, dtype=bool)
+        total, counts, start = np.zeros((2, 2)), np.zeros(2, dtype=np.int64), 0
+        for part in parts:
+            kernels.find_first(part, np.nan, first, known)
+            kernels.add_present(part, start, np.nan, first, total, counts)
+            start += part.shape[1]
+        assert counts.tolist() == np.isnan(X).sum(axis=1).tolist()
+        return first + total.sum(axis=0) / (9000 - counts)
+
+    whole = sums([X])
+    parts = [np.ascontiguousarray(part) for part in np.split(X, cuts, axis=1)]
+    np.testing.assert_array_equal(sums(parts), whole)
+    np.testing.assert_allclose(whole, np.nanmean(X, axis=1), rtol=1e-12, atol=1e-12)
+
+
+# -------------------------------------------------------------------------------- a cluster
+
+
+def test_on_a_cluster(tmp_path: Path) -> None:
+    """The bits of one process, also for Dask arrays that the workers compute."""
+    distributed = pytest.importorskip("distributed")
+    X = data()
+    store = write_zarr(tmp_path / "x.zarr", coded(X), (N, 40))
+    asked: dict[str, Any] = {"missing_value": CODE}
+    where = {"n_workers": 1, "threads_per_worker": 2, "processes": False, "dashboard_address": ":0"}
+    with distributed.LocalCluster(**where) as made, distributed.Client(made) as client:
+        for reduction in ("gram", "factor"):
+            there = pca(store, reduction=reduction, client=client, **asked)
+            assert differences(there, pca(store, reduction=reduction, **asked)) == []
+        asked["center"] = "features"
+        there, here = svd(store, client=client, **asked), svd(store, **asked)
+        assert differences(there, here) == []
+        scores = there.transform(store, tmp_path / "scores", client=client)
+        np.testing.assert_array_equal(scores[:], here.transform(store))
+        measured = there.accuracy(store, client=client).captured_variance
+        assert measured == pytest.approx(here.accuracy(store).captured_variance)
+        lazy = da.from_array(coded(X), chunks=(5, 50))
+        there = pca(lazy, reduction="gram", client=client, **asked)
+        assert differences(there, pca(coded(X), reduction="gram", **asked)) == []
+        assert there.left_out.tolist() == list(DEAD)

@@ -2,17 +2,20 @@
 
 import copy
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, islice
+from typing import Any
 
 from streamsvd.data.source import Source
 from streamsvd.errors import OptionError
 from streamsvd.fitting.planning import posed
 from streamsvd.options import Options
 from streamsvd.passes.factor import FactorSum
+from streamsvd.passes.gaps import GappyGram
 from streamsvd.passes.gram import GramSum
 from streamsvd.passes.sample_sum import SampleSum
-from streamsvd.passes.strips import sum_strips
+from streamsvd.passes.strips import LARGEST, GappyReader, sum_strips
 from streamsvd.passes.summed import Batches
 from streamsvd.plan import PLANS, choose_sum
 from streamsvd.system import free_memory, n_cpus
@@ -30,15 +33,16 @@ def begin_sum(n_features: int, options: Options) -> SampleSum:
             'reduction="samples" needs all samples at once, and batches are only summed up: use '
             '"gram" or "factor" with partial_fit, or fit'
         )
-    if options.missing == "mean":
+    is_gappy = options.missing == "mean"
+    if is_gappy and options.reduction == "factor":
         raise OptionError(
-            'missing="mean" needs the means of all samples before their products, and batches are '
-            "read once: use fit, or fill the batches"
+            'missing="mean" in batches is for the Gram matrix: pass reduction="gram" with '
+            "partial_fit, or fit"
         )
     batches, most = Batches(n_features), options.memory_bytes or free_memory() // 2
     form, why = options.reduction, "as asked"
-    if form is None and not options.refine:
-        form, why = "gram", "for the greedy path"
+    if form is None and (is_gappy or not options.refine):
+        form, why = "gram", "for what is missing" if is_gappy else "for the greedy path"
     if form is None:
         form, why = choose_sum(posed(batches, replace(options, reduction="gram")), most)
     problem = posed(batches, replace(options, reduction=form))
@@ -46,7 +50,7 @@ def begin_sum(n_features: int, options: Options) -> SampleSum:
     logger.info("reduction=%r: %s; %s", form, why, plan.describe())
     asked = (options.center, options.normalize, options.n_threads or n_cpus())
     if form == "gram":
-        return GramSum(n_features, *asked)
+        return (GappyGram if is_gappy else GramSum)(n_features, *asked)
     return FactorSum(n_features, problem.asked_rank, *asked)
 
 
@@ -55,7 +59,11 @@ def with_batch(total: SampleSum, source: Source) -> SampleSum:
 
     It is a copy of `total` that is added to, where that is not known before the first is added.
     """
-    strips = iter(sum_strips(source, total.takes_sparse(source)))
+    if isinstance(total, GappyGram):
+        reader = GappyReader(source, source.sum_dtype, largest=LARGEST**0.5)
+        strips: Iterator[Any] = (strip for _, strip in reader)
+    else:
+        strips = iter(sum_strips(source, total.takes_sparse(source)))
     first = list(islice(strips, 2))
     if len(first) == 2:
         total = copy.deepcopy(total)

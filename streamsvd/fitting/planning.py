@@ -52,6 +52,7 @@ def posed(source: Source, options: Options) -> Problem:
         relaxes=options.refine and options.effort == "high",
         seed=options.seed(),
         n_stored=source.n_stored if stays_sparse(source, options.center) else None,
+        gram_parts=1 if source.is_readable or options.missing == "error" else 3,
     )
 
 

@@ -22,6 +22,7 @@ from streamsvd.fitting.shorter import shortened
 from streamsvd.fitting.workspace import Workspace
 from streamsvd.options import Ask, Options, workspace_path
 from streamsvd.passes.ingest import Ingested
+from streamsvd.passes.summed import SummedSamples
 from streamsvd.plan import Plan
 from streamsvd.problem import Problem
 from streamsvd.progress import Progress, progress_bar
@@ -44,6 +45,8 @@ def fit(x: Any, options: Options, progress: Progress, client: Any = None) -> SVD
 
     if (options.missing, options.missing_value) == ("error", None) or not source.is_readable:
         result = fit_one(source)
+        if isinstance(source, SummedSamples):
+            result = replace(result, missing=source.missing)
     else:
         result = fit_present(source, options, fit_one, progress, client)
     seconds = time.monotonic() - began

@@ -195,17 +195,21 @@ class GramSum(SampleSum):
         assert shift is not None  # noqa: S101  (there is a batch)
         return finish_gram(node, self.preprocessing, shift, self.n_samples, name, present)
 
+    def _prepare(self, samples: Array) -> None:
+        """What a batch needs as a whole."""
+        self._of_samples.apply(samples)
+        if self._of_features:
+            if self.shift is None:
+                self.shift = samples[:, 0].copy()
+            samples -= self.shift[:, None]
+
     def _multiply(self) -> None:
         """Begin to add the batch ``B``, as far as it is filled, to the leaf; go on with another."""
         n, batch = len(self._batch) - 1, self._batch
         if self._filled < batch.shape[1]:
             batch = np.ascontiguousarray(batch[:, : self._filled])
         if self._changes_samples:
-            self._of_samples.apply(batch[:n])
-            if self._of_features:
-                if self.shift is None:
-                    self.shift = batch[:n, 0].copy()
-                batch[:n] -= self.shift[:, None]
+            self._prepare(batch[:n])
         self._wait()
         if self._leaf is None:
             self._leaf = np.zeros((n + 1, n))

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 from scipy import sparse
 
 from streamsvd.arrays import Array
+from streamsvd.data.missing import Missing
 from streamsvd.data.source import Source
 from streamsvd.errors import OptionError
 from streamsvd.passes.preprocessing import Preprocessing
@@ -40,7 +41,11 @@ class SampleSum(ABC):
     ----------
     n_samples : int
         That were added.
+    missing : Missing or None
+        What was missing of them, where that is asked for, once there is a `result`.
     """
+
+    missing: Missing | None = None
 
     WHAT: ClassVar[str]
     """Names the threads; where the sum is a form of ``X X^T``, that form."""
@@ -86,7 +91,12 @@ class SampleSum(ABC):
         """The options that samples were added with, by name."""
         asked = self.preprocessing
         centring = {"center": asked.center, "normalize": asked.normalize}
-        return {"reduction": self.WHAT, "rank": None} | centring
+        return {"reduction": self.WHAT, "rank": None, "missing": "error"} | centring
+
+    @property
+    def n_kept(self) -> int:
+        """Features that the result will have."""
+        return len(self.preprocessing.mean)
 
     def takes_sparse(self, source: Source) -> bool:
         """Whether the samples of a batch are added as they are stored."""

@@ -65,8 +65,11 @@ class StripReader:
         self._check(strip, lambda: _first_not_finite(strip, start))
         return strip
 
+    def _ends(self, values: Array) -> tuple[float, float]:
+        return float(values.min()), float(values.max())
+
     def _check(self, values: Array, first_bad: Callable[[], tuple[float, int, int]]) -> None:
-        low, high = float(values.min()), float(values.max())
+        low, high = self._ends(values)
         if not np.isfinite(low) or not np.isfinite(high):  # a NaN makes both NaN
             value, feature, sample = first_bad()
             what, remedy = ("NaN" if np.isnan(value) else value), "replace or drop such values"
@@ -88,6 +91,19 @@ def _first_not_finite(strip: Array, start: int) -> tuple[float, int, int]:
     """Value, feature and sample of the first number of a strip (n, c) that is not finite."""
     sample, feature = np.argwhere(~np.isfinite(strip.T))[0]
     return strip[feature, sample], feature, start + sample
+
+
+class GappyReader(StripReader):
+    """The same, with NaN where a value is missing."""
+
+    def _read(self, start: int, stop: int) -> Array:
+        strip = self.source.read(start, stop, self.dtype)
+        self._check(strip, lambda: _first_not_finite(np.where(np.isnan(strip), 0, strip), start))
+        return strip
+
+    def _ends(self, values: Array) -> tuple[float, float]:
+        low, high = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
+        return (0.0, 0.0) if np.isnan(low) else (float(low), float(high))
 
 
 class SparseReader(StripReader):

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvd.data.missing import Missing
 from streamsvd.data.source import Described, Source
 from streamsvd.errors import OptionError
 from streamsvd.options import Options
@@ -23,10 +24,15 @@ class Batches(Source):
 
 
 class SummedSamples(Batches):
-    """Samples that are no longer there, but a sum of them."""
+    """Samples that are no longer there, but a sum of them.
+
+    `missing` is what was missing of them, once there is a `result`.
+    """
+
+    missing: Missing | None = None
 
     def __init__(self, total: SampleSum) -> None:
-        super().__init__(len(total.preprocessing.mean), total.n_samples)
+        super().__init__(total.n_kept, total.n_samples)
         self._total = total
 
     def agreed(self, options: Options) -> Options:
@@ -44,4 +50,6 @@ class SummedSamples(Batches):
     def result(self) -> Any:
         """That of the sum, which is used up."""
         with self._total as total:
-            return total.result(self.name)
+            made = total.result(self.name)
+        self.missing = total.missing
+        return made

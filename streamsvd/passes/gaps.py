@@ -1,0 +1,140 @@
+r"""The Gram matrix of batches in which values are missing: from one pass, as batches come once.
+
+With z the values less a shift, 0 where one is missing, M the 0/1 matrix of what is missing, and
+:math:`n_i` values of feature i that are there, of mean :math:`o_i`, the entries filled by the mean
+and centred are :math:`y_{ij} = z_{ij} - o_i + m_{ij} o_i`, so
+
+.. math::
+
+    Y Y^T = Z Z^T - N o o^T + (Z M^T) D + D (Z M^T)^T + D (M M^T) D, \qquad D = \mathrm{diag}(o).
+
+The two products more are made for those rows of a batch alone in which something is missing: up to
+three times the work, and nothing more where nothing is. A feature without any value has z = 0 and
+o = 0, and is left out in the end.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from streamsvd.arrays import Array
+from streamsvd.data.missing import Missing
+from streamsvd.errors import OptionError
+from streamsvd.kernels.missing import find_first
+from streamsvd.passes.centring import finish_gram
+from streamsvd.passes.gram import GramSum
+from streamsvd.passes.preprocessing import Preprocessing, refuse_constant
+from streamsvd.passes.sum_tree import SumTree
+
+
+class GappyGram(GramSum):
+    """A `GramSum` of dense samples in which NaN is what is missing.
+
+    Attributes
+    ----------
+    counts : (n,) array
+        How many of the samples have no value.
+    missing : Missing or None
+        What was missing, once there is a `result`.
+    """
+
+    def __init__(
+        self, n_features: int, center: str | None, normalize: str | None, n_threads: int = 1
+    ) -> None:
+        if "samples" in (center, normalize):
+            raise OptionError(
+                'center="samples" and normalize="samples" need the means of all samples first, and '
+                'batches are read once: not with missing="mean" in partial_fit; use fit'
+            )
+        super().__init__(n_features, center, normalize, n_threads)
+        self._changes_samples = self._of_features = True  # shifted when a batch is full
+        self.counts = np.zeros(n_features, dtype=np.int64)
+        self._gaps: Array | None = None  # of the leaf: Z M^T, and below it M M^T
+        self._gap_tree, self._has_gaps = SumTree(), False
+        self._now: tuple[Array, Array, Array] | None = None
+
+    def options(self) -> dict[str, Any]:
+        """The options that samples were added with, by name."""
+        return super().options() | {"missing": "mean"}
+
+    @property
+    def n_kept(self) -> int:
+        """Features that have a value."""
+        return int(np.count_nonzero(self.counts < self.n_samples))
+
+    def _add(self, samples: Array) -> None:
+        self.counts += np.count_nonzero(np.isnan(samples), axis=1)
+        super()._add(samples)
+
+    def _prepare(self, samples: Array) -> None:
+        if self.shift is None:
+            self.shift = np.zeros(len(samples))
+            find_first(samples, np.nan, self.shift, np.zeros(len(samples), dtype=bool))
+        samples -= self.shift[:, None]
+        lacks = np.isnan(samples)
+        rows = np.flatnonzero(lacks.any(axis=1))
+        samples[lacks] = 0.0
+        self._now = (samples, rows, lacks[rows].astype(np.float64))
+
+    def _multiply(self) -> None:
+        super()._multiply()
+        assert self._now is not None  # noqa: S101  (made by `_prepare`)
+        (samples, rows, lacks), self._now = self._now, None
+        if not len(rows):
+            return
+        n, self._has_gaps = len(samples), True
+        if self._gaps is None:
+            self._gaps = np.zeros((2 * n, n))
+        gaps = self._gaps
+
+        def multiply(panel: slice) -> None:
+            gaps[panel, rows] += samples[panel] @ lacks.T
+
+        def count() -> None:
+            gaps[n + rows[:, None], rows] += lacks @ lacks.T
+
+        self._products += [self._threads.submit(multiply, panel) for panel in self._panels]
+        self._products.append(self._threads.submit(count))
+
+    def _close_leaf(self) -> None:
+        super()._close_leaf()
+        if self._gaps is not None:
+            self._gap_tree.add(self._gaps)
+        self._gaps = None
+
+    def result(
+        self, name: str = "the data", present: Array | float = 1.0
+    ) -> tuple[Array, Preprocessing]:
+        """``X X^T`` of the features that have a value, and what was learned of them."""
+        node, n, n_samples = self.node(), len(self.counts), self.n_samples
+        shift, kept = self.shift, np.flatnonzero(self.counts < n_samples)
+        assert shift is not None  # noqa: S101  (there is a batch)
+        there = np.maximum(n_samples - self.counts, 1)
+        offset = node[n] / there
+        unlearned = Preprocessing.unlearned(None, None, n)
+        gram, _ = finish_gram(node, unlearned, np.zeros(n), n_samples, name)
+        crossed = shared = None
+        if self._has_gaps:
+            crossed, shared = np.split(self._gap_tree.total(), 2)
+        for first in range(0, n, 64):  # temporaries of n x n would double the memory
+            part = slice(first, first + 64)
+            both = np.outer(offset[part], offset)
+            gram[part] -= n_samples * both
+            if crossed is not None and shared is not None:
+                gram[part] += crossed[part] * offset + crossed[:, part].T * offset[part, None]
+                gram[part] += both * shared[part]
+        mean, variance = shift + offset, np.diag(gram) / there
+        self.missing = Missing(np.where(self.counts < n_samples, mean, 0.0), self.counts, n_samples)
+        asked = self.preprocessing
+        learned = Preprocessing.unlearned(asked.center, asked.normalize, len(kept))
+        if len(kept) < n:
+            gram = gram[np.ix_(kept, kept)]
+        if asked.center == "features":
+            learned.mean[:] = mean[kept]
+        else:
+            gram += n_samples * np.outer(mean[kept], mean[kept])
+        if asked.normalize == "features":
+            refuse_constant(name, variance[kept])
+            learned.scale[:] = np.sqrt(variance[kept])
+            gram /= np.outer(learned.scale, learned.scale)
+        return gram, learned
