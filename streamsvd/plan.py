@@ -189,7 +189,8 @@ def make_gram_plan(problem: Problem, *, memory_limit: int) -> Plan:
     matrix = 8 * n * (n + 1)
     strip = problem.strip_width(memory_limit)
     # two strips, two batches, the sums
-    strips = n * strip * 8 + 3 * problem.decoded_bytes(strip) + 2 * 8 * n * batch_samples(n)
+    strips = n * strip * 8 + 3 * problem.decoded_bytes(strip)
+    strips += (1 + problem.gram_parts) * 8 * n * batch_samples(n)
     sums = gram_sums(n, n_samples) * problem.gram_parts
     reading = strips + sums * matrix
     rotating = matrix + rotation_state(problem, n, 0) + relaxation_state(problem)

@@ -633,6 +633,8 @@ def test_failures_on_the_way(tmp_path, store, monkeypatch, raised, line):
         ("memory_limit is 1 MiB; sample_axis too", "--memory-limit is 1 MiB; --sample-axis too"),
         ("the key of the workspace, /tmp/tol=1/out", "the key of the workspace, /tmp/tol=1/out"),
         ("min(n_features, n_samples)=4", "min(n_features, n_samples)=4"),
+        ("attribute missing_value=2 is", "attribute missing_value=2 is"),
+        ('pass missing="mean", or', "pass --missing mean, or"),
     ],
 )
 def test_messages_speak_of_the_options_here(message, expected):

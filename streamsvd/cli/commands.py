@@ -77,7 +77,7 @@ def in_our_words(message: str) -> str:
             return (option.secondary_opts or option.opts)[0]
         return option.opts[0] if option.is_flag or not value else f"{option.opts[0]} {value}"
 
-    return re.sub(r'(?<!\S)(\w+)(=("?)([\w.-]*)\3)?', translate, message)
+    return re.sub(r'(?<!\S)(?<!attribute )(\w+)(=("?)([\w.-]*)\3)?', translate, message)
 
 
 @click.group(

@@ -41,7 +41,7 @@ from scipy import sparse
 
 from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis
-from streamsvd.data.source import Source
+from streamsvd.data.source import Present, Source
 from streamsvd.errors import OptionError, SourceError
 from streamsvd.kernels.missing import fill_missing
 from streamsvd.options import working_dtype
@@ -135,12 +135,13 @@ class Filled(Source):
         if len(missing.left_out):
             self._kept = missing.kept
         self.n_features = len(missing.kept)
-        self.present = 1.0 - missing.counts[missing.kept] / missing.n_samples
+        share = 1.0 - missing.counts[missing.kept] / missing.n_samples
+        self.present = Present(share, self._kept)
 
     @property
     def sum_dtype(self) -> np.dtype[Any]:
         """Means of integers are no integers, nor those of single precision single."""
-        return np.dtype(np.float64)
+        return working_dtype(self.dtype) if self.missing is None else np.dtype(np.float64)
 
     # The rest of a source whose reads are counted, and whose pages are dropped, elsewhere.
 

@@ -126,7 +126,7 @@ class _Parser:
 
     def _malformed(self, key: str, what: str) -> SourceError:
         value = _plain(self._given[key])
-        return SourceError(f"{self._name}: {key}={value!r} {what}; mend the attribute, or {REMEDY}")
+        return SourceError(f"{self._name}: attribute {key}={value!r} {what}; mend it, or {REMEDY}")
 
     def _of_sign(self) -> np.dtype[Any]:
         """The type of the stored numbers in the byte order of the machine, by `_Unsigned`."""

@@ -20,6 +20,25 @@ MOST_BYTES = 2**62
 """No matrix is larger, and arithmetic on sizes stays within 64 bits."""
 
 
+class Present(NamedTuple):
+    """What is there of the features of a source.
+
+    Attributes
+    ----------
+    share : (n,) array or float
+        Of the samples, those that have a value of each feature; the others have its mean.
+    places : (n,) array or None
+        Which features of the data they are; None for all.
+    """
+
+    share: Array | float = 1.0
+    places: Array | None = None
+
+
+ALL = Present()
+"""Every value of every feature."""
+
+
 class Source:
     """A matrix of n features by N samples that is read in strips of samples.
 
@@ -63,8 +82,8 @@ class Source:
         Numbers that are stored, zeros left out, where that is known of a sparse source.
     is_readable : bool
         Whether samples can be read at all: what was summed up of batches has none left.
-    present : (n,) array or float
-        Which share of the values of each feature is there; the rest are their mean.
+    present : Present
+        What is there of the features.
     drops_pages : bool
         May be set. Whether files are dropped from the page cache when they were read: they are not
         read again soon, and the working store needs the room. Means nothing where there are none.
@@ -83,7 +102,7 @@ class Source:
     n_stored: int | None = None
     drops_pages: bool = False
     is_readable: bool = True
-    present: Array | float = 1.0
+    present: Present = ALL
     _gives_new: bool = False  # whether what `_read` gives is no one else's
 
     def __init__(self, array: Any, sample_axis: int, name: str, chunk: int) -> None:

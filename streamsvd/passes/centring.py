@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamsvd.arrays import Array
+from streamsvd.data.source import ALL, Present
 from streamsvd.passes.preprocessing import Preprocessing, refuse_constant, variance_present
 from streamsvd.system import one_blas_thread
 
@@ -85,7 +86,7 @@ def finish_products(
     n_samples: int,
     is_sparse: bool,
     name: str,
-    present: Array | float = 1.0,
+    present: Present = ALL,
 ) -> Product:
     """From `Sums` over all samples, which are used up, to what was asked for.
 
@@ -108,7 +109,7 @@ def finish_products(
     elif not is_sparse:
         corrections = [(shift, n_samples * (offset @ test)), (mean, n_samples * (shift @ test))]
     if is_scaled:
-        refuse_constant(name, variance)
+        refuse_constant(name, variance, present)
         spread = variance_present(variance, preprocessing.center, present)
         preprocessing.scale[:] = np.sqrt(spread)
         diagonal = diagonal / spread
@@ -130,7 +131,7 @@ def finish_gram(
     shift: Array,
     n_samples: int,
     name: str,
-    present: Array | float = 1.0,
+    present: Present = ALL,
 ) -> tuple[Array, Preprocessing]:
     """From the sum over all samples (see `GramSum.node`), which is used up, to what was asked for.
 
@@ -155,7 +156,7 @@ def finish_gram(
     if is_centred:
         preprocessing.mean[:] = mean
     if is_scaled:
-        refuse_constant(name, variance)
+        refuse_constant(name, variance, present)
         spread = variance_present(variance, preprocessing.center, present)
         preprocessing.scale[:] = np.sqrt(spread)
     scale = preprocessing.scale

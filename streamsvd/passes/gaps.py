@@ -19,6 +19,7 @@ import numpy as np
 
 from streamsvd.arrays import Array
 from streamsvd.data.missing import Missing
+from streamsvd.data.source import ALL, Present
 from streamsvd.errors import OptionError
 from streamsvd.kernels.missing import find_first
 from streamsvd.passes.centring import finish_gram
@@ -102,9 +103,7 @@ class GappyGram(GramSum):
             self._gap_tree.add(self._gaps)
         self._gaps = None
 
-    def result(
-        self, name: str = "the data", present: Array | float = 1.0
-    ) -> tuple[Array, Preprocessing]:
+    def result(self, name: str = "the data", present: Present = ALL) -> tuple[Array, Preprocessing]:
         """``X X^T`` of the features that have a value, and what was learned of them."""
         node, n, n_samples = self.node(), len(self.counts), self.n_samples
         shift, kept = self.shift, np.flatnonzero(self.counts < n_samples)
@@ -124,17 +123,24 @@ class GappyGram(GramSum):
                 gram[part] += crossed[part] * offset + crossed[:, part].T * offset[part, None]
                 gram[part] += both * shared[part]
         mean, variance = shift + offset, np.diag(gram) / there
-        self.missing = Missing(np.where(self.counts < n_samples, mean, 0.0), self.counts, n_samples)
+        self.missing = Missing(mean, self.counts, n_samples)
+        learned = self._learn(name, mean, variance, kept)
+        of_all = np.ones(n)
+        of_all[kept] = learned.scale
+        for first in range(0, n, 64):
+            part = slice(first, first + 64)
+            if learned.center != "features":
+                gram[part] += n_samples * np.outer(mean[part], mean)
+            gram[part] /= np.outer(of_all[part], of_all)
+        return (gram if len(kept) == n else gram[np.ix_(kept, kept)]), learned
+
+    def _learn(self, name: str, mean: Array, variance: Array, kept: Array) -> Preprocessing:
+        """Mean and scale of the features that have a value, where they are asked for."""
         asked = self.preprocessing
         learned = Preprocessing.unlearned(asked.center, asked.normalize, len(kept))
-        if len(kept) < n:
-            gram = gram[np.ix_(kept, kept)]
         if asked.center == "features":
             learned.mean[:] = mean[kept]
-        else:
-            gram += n_samples * np.outer(mean[kept], mean[kept])
         if asked.normalize == "features":
-            refuse_constant(name, variance[kept])
+            refuse_constant(name, variance[kept], Present(places=kept))
             learned.scale[:] = np.sqrt(variance[kept])
-            gram /= np.outer(learned.scale, learned.scale)
-        return gram, learned
+        return learned

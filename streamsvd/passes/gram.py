@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from streamsvd.arrays import Array
-from streamsvd.data.source import Source
+from streamsvd.data.source import ALL, Present, Source
 from streamsvd.kernels.moments import subtract_shift
 from streamsvd.kernels.sparse import add_sparse_gram, add_sparse_moments, normalize_sparse
 from streamsvd.passes.centring import finish_gram
@@ -187,9 +187,7 @@ class GramSum(SampleSum):
         node: Array = super().node()
         return node
 
-    def result(
-        self, name: str = "the data", present: Array | float = 1.0
-    ) -> tuple[Array, Preprocessing]:
+    def result(self, name: str = "the data", present: Present = ALL) -> tuple[Array, Preprocessing]:
         """``X X^T`` of the centred and scaled samples, and what was learned from them."""
         node, shift = self.node(), self.shift
         assert shift is not None  # noqa: S101  (there is a batch)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamsvd.arrays import Array
+from streamsvd.data.source import ALL, Present
 from streamsvd.errors import SourceError
 from streamsvd.kernels.moments import center_samples, normalize_samples
 
@@ -69,7 +70,7 @@ def learn(
     moments: Array,
     shift: Array,
     n_samples: int,
-    present: Array | float = 1.0,
+    present: Present = ALL,
 ) -> Preprocessing:
     """Mean and scale of the features from their moments, where they are asked for.
 
@@ -82,24 +83,25 @@ def learn(
         mean += shift + mean_shift
     if normalize == "features":
         variance = squares / n_samples - mean_shift**2
-        refuse_constant(name, variance)
+        refuse_constant(name, variance, present)
         scale *= np.sqrt(variance_present(variance, center, present))
     return Preprocessing(center, normalize, mean, scale)
 
 
-def variance_present(variance: Array, center: str | None, present: Array | float) -> Array:
+def variance_present(variance: Array, center: str | None, present: Present) -> Array:
     """Variances over what is present, from those over all samples, missing entries being the mean.
 
     They add nothing to a sum of squares about the mean, so only the divisor changes. Where samples
     are centred first they are no longer the mean, and count as what they have become.
     """
-    return variance if center == "samples" else variance / present
+    return variance if center == "samples" else variance / present.share
 
 
-def refuse_constant(name: str, variance: Array) -> None:
+def refuse_constant(name: str, variance: Array, present: Present = ALL) -> None:
     """Refuse to divide by the standard deviation of features that have none."""
     constant = np.flatnonzero(variance <= 0)
     if len(constant):
+        constant = constant if present.places is None else present.places[constant]
         which = ", ".join(str(i) for i in constant[:5]) + (", ..." if len(constant) > 5 else "")
         raise SourceError(
             f"{len(constant)} feature(s) of {name} are constant and cannot be scaled to "

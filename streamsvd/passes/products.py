@@ -16,7 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from streamsvd.arrays import Array
-from streamsvd.data.source import Source
+from streamsvd.data.source import ALL, Present, Source
 from streamsvd.kernels.moments import add_row_moments
 from streamsvd.kernels.sparse import add_sparse_moments, add_sparse_products, normalize_sparse
 from streamsvd.passes.centring import Product, Sums, finish_products
@@ -188,7 +188,7 @@ class ProductSum(SampleSum):
         sums: Sums = super().node()
         return sums
 
-    def result(self, name: str = "the data", present: Array | float = 1.0) -> Product:
+    def result(self, name: str = "the data", present: Present = ALL) -> Product:
         """``A @ T`` of the centred and scaled samples, and what was learned from them."""
         sums, shift = self.node(), self.shift
         assert shift is not None  # noqa: S101  (there are samples)

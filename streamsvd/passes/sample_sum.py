@@ -14,7 +14,7 @@ from scipy import sparse
 
 from streamsvd.arrays import Array
 from streamsvd.data.missing import Missing
-from streamsvd.data.source import Source
+from streamsvd.data.source import ALL, Present, Source
 from streamsvd.errors import OptionError
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.passes.sum_tree import SumTree
@@ -161,7 +161,7 @@ class SampleSum(ABC):
         self._leaf, self._leaf_samples = None, 0
 
     @abstractmethod
-    def result(self, name: str = "the data", present: Array | float = 1.0) -> Any:
+    def result(self, name: str = "the data", present: Present = ALL) -> Any:
         """What the sum is for; the last call to make.
 
         `name` is that of the samples in errors, `present` their `Source.present`.

@@ -72,6 +72,8 @@ class StripReader:
         low, high = self._ends(values)
         if not np.isfinite(low) or not np.isfinite(high):  # a NaN makes both NaN
             value, feature, sample = first_bad()
+            places = self.source.present.places
+            feature = feature if places is None else int(places[feature])
             what, remedy = ("NaN" if np.isnan(value) else value), "replace or drop such values"
             if np.isnan(value):
                 what, remedy = self.source.why_missing(feature, sample) or (what, remedy)

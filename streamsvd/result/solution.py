@@ -128,16 +128,6 @@ class Components:
         return self.log.n_features
 
     @property
-    def left_out(self) -> Array:
-        """Features without any value: their loadings are zero, means and scales NaN."""
-        return np.zeros(0, dtype=np.intp) if self.missing is None else self.missing.left_out
-
-    @property
-    def n_missing(self) -> int | None:
-        """Values that were missing, of other features than `left_out`; None if none could be."""
-        return None if self.missing is None else self.missing.n_filled
-
-    @property
     def feature_names(self) -> Array | None:
         """(n,) names of the features, None where the data had none."""
         return None if self.features is None else self.features.names
@@ -189,12 +179,6 @@ class Components:
             return rows
         entries = (rows.data, self.missing.kept[rows.indices], rows.indptr)
         return sparse.csr_array(entries, shape=(self.n_components, self.n_features))
-
-    def map_of_components(self, first: int = 0, last: int | None = None) -> Array:
-        """(p, n) array of the components ``first..last-1``, NaN at features without any value."""
-        whole = self.components[first:last].toarray()
-        whole[:, self.left_out] = np.nan
-        return whole
 
     @cached_property
     def fitted_components(self) -> sparse.csr_array:
@@ -302,7 +286,23 @@ class Components:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Solution(Components):
-    """The same with the path that led to them."""
+    """The same with what was missing, and the path that led to them."""
+
+    @property
+    def left_out(self) -> Array:
+        """Features without any value: their loadings are zero, means and scales NaN."""
+        return np.zeros(0, dtype=np.intp) if self.missing is None else self.missing.left_out
+
+    @property
+    def n_missing(self) -> int | None:
+        """Values that were missing, of other features than `left_out`; None if none could be."""
+        return None if self.missing is None else self.missing.n_filled
+
+    def map_of_components(self, first: int = 0, last: int | None = None) -> Array:
+        """(p, n) array of the components ``first..last-1``, NaN at features without any value."""
+        whole = self.components[first:last].toarray()
+        whole[:, self.left_out] = np.nan
+        return whole
 
     @cached_property
     def path_components(self) -> sparse.csr_array:
