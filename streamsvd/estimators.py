@@ -408,7 +408,7 @@ class StreamingSparsePCA(_SparseComponents):
           ``result_.refine(X)`` makes all exact, `score` measures. Sparse batches stay sparse, if
           the first one is.
         - None: the Gram matrix where there are at most 5000 features and it fits `memory_limit`, or
-          with ``refine=False``; else a factor.
+          with ``refine=False`` or ``missing="mean"``; else a factor.
 
         Parameters
         ----------

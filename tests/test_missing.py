@@ -608,6 +608,58 @@ def test_means_of_many_samples_have_the_same_bits(cuts: tuple[int, ...]) -> None
     np.testing.assert_allclose(whole, np.nanmean(X, axis=1), rtol=1e-12, atol=1e-12)
 
 
+# ------------------------------------------------------------------------------- real data
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{"reduction": "samples"}, {"reduction": "factor"}, {}])
+def test_snps(options: dict[str, Any], shared: Path, tmp_path: Path) -> None:
+    """Genotypes of which 1 % are missing, from an int8 store: as filled by hand."""
+    with np.load(shared / "data" / "snps.npz") as arrays:
+        snps = arrays["genotypes"][:3000]
+    store = write_zarr(tmp_path / "x.zarr", snps, (3000, 100))
+    found = np.where(snps == -1, np.nan, snps.astype(float))
+    filled = np.where(np.isnan(found), np.nanmean(found, axis=1, keepdims=True), found)
+    asked: dict[str, Any] = {"max_fill": 0.01, **options}
+    made = sparse_pca(store, 5, missing="mean", missing_value=-1, **asked)
+    hand = sparse_pca(filled, 5, **asked)
+    np.testing.assert_allclose(made.components.toarray(), hand.components.toarray(), atol=1e-9)
+    np.testing.assert_allclose(made.explained_variance, hand.explained_variance, rtol=1e-11)
+    np.testing.assert_allclose(made.transform(store), hand.transform(filled), atol=1e-9)
+    assert made.n_missing == np.count_nonzero(snps == -1)
+
+
+def test_a_sea_with_land() -> None:
+    xarray = pytest.importorskip("xarray")
+    random = np.random.default_rng(3)
+    field = random.standard_normal((60, 4, 5))
+    field[:, 1:3, 2] = np.nan
+    field[5, 0, 0] = np.nan
+    sea = xarray.DataArray(field, dims=("time", "y", "x"), coords={"y": [10, 20, 30, 40]})
+    made = sparse_pca(sea, 2, sample_dim="time", max_fill=0.4, missing="mean")
+    found = made.to_xarray(sea)
+    assert found["components"].dims == ("component", "y", "x")
+    land = np.isnan(field).all(axis=0)
+    assert (np.isnan(found["components"].values) == land).all()
+    assert (np.isnan(found["mean"].values) == land).all()
+    assert made.n_missing == 1
+    assert made.left_out.tolist() == np.flatnonzero(land).tolist()
+
+
+def test_errors_name_features_by_their_place_in_the_data() -> None:
+    X = data()
+    X[5] = np.where(np.isnan(X[5]), np.nan, 3.0)
+    with pytest.raises(SourceError, match="constant .*: 5;"):
+        pca(X, normalize="features")
+    with pytest.raises(SourceError, match="constant .*: 5;"):
+        StreamingSparsePCA(3, missing="mean", normalize="features", **PCA).partial_fit(
+            np.ascontiguousarray(X.T)
+        ).components_  # noqa: B018
+    X[7, 100] = np.inf
+    with pytest.raises(SourceError, match="inf at feature 7, sample 100"):
+        pca(X)
+
+
 # -------------------------------------------------------------------------------- a cluster
 
 
