@@ -235,6 +235,8 @@ def test_constant_features_are_constant() -> None:
     assert not gram[place].any()
     with pytest.raises(SourceError, match="constant"):
         pca(X, normalize="features")
+    with pytest.raises(SourceError, match="constant"):
+        pca(sparse.csc_array(X), normalize="features")
 
 
 def _filled(x: Any, code: float | None = None) -> Filled:
@@ -415,7 +417,9 @@ def test_options_that_cannot_be(asked: dict[str, Any], match: str) -> None:
         svd(data(), **asked)
 
 
-@pytest.mark.parametrize(("code", "dtype"), [(-1, "uint8"), (1.5, "int16"), (300, "int8")])
+@pytest.mark.parametrize(
+    ("code", "dtype"), [(-1, "uint8"), (1.5, "int16"), (300, "int8"), (1e300, "float32")]
+)
 def test_codes_that_the_data_cannot_hold(code: float, dtype: str) -> None:
     with pytest.raises(OptionError, match="is no number of"):
         svd(normal(N, SAMPLES).astype(dtype), missing_value=code)
@@ -649,12 +653,12 @@ def test_a_sea_with_land() -> None:
 def test_errors_name_features_by_their_place_in_the_data() -> None:
     X = data()
     X[5] = np.where(np.isnan(X[5]), np.nan, 3.0)
-    with pytest.raises(SourceError, match="constant .*: 5;"):
+    with pytest.raises(SourceError, match=r"constant .*: 5;"):
         pca(X, normalize="features")
-    with pytest.raises(SourceError, match="constant .*: 5;"):
-        StreamingSparsePCA(3, missing="mean", normalize="features", **PCA).partial_fit(
-            np.ascontiguousarray(X.T)
-        ).components_  # noqa: B018
+    model = StreamingSparsePCA(3, missing="mean", normalize="features", **PCA)
+    model.partial_fit(np.ascontiguousarray(X.T))
+    with pytest.raises(SourceError, match=r"constant .*: 5;"):
+        model.transform(X.T)
     X[7, 100] = np.inf
     with pytest.raises(SourceError, match="inf at feature 7, sample 100"):
         pca(X)

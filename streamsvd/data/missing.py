@@ -170,11 +170,11 @@ class Filled(Source):
         exact = working_dtype(self.dtype)  # a code is compared before it is rounded
         strip = self.whole.read(start, stop, exact if exact.itemsize > dtype.itemsize else dtype)
         number = strip.dtype.type
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"):  # infinities are found and named by the caller
             found = fill_missing(strip, number(self.code), self._values.astype(number))
-        self._refuse(found)
-        strip = strip if self._kept is None else strip[self._kept]
-        return strip.astype(dtype, copy=False)
+            self._refuse(found)
+            strip = strip if self._kept is None else strip[self._kept]
+            return strip.astype(dtype, copy=False)
 
     def read_sparse(self, start: int, stop: int) -> sparse.csr_array:
         """Samples ``start..stop-1`` as the rows of a new (stop - start, n) float64 matrix."""
@@ -203,7 +203,7 @@ class Filled(Source):
 
     def why_missing(self, feature: int, sample: int) -> tuple[str, str] | None:
         """What a NaN that was read stands for, and what helps."""
-        remedy = 'pass missing="mean", or replace or drop such values'
+        remedy = 'fit with missing="mean", or replace or drop such values'
         found = self.whole.read(sample, sample + 1, np.dtype(np.float64))[feature, 0]
         if found == self.code:
             return f"a missing value (missing_value={self.code:g})", remedy
@@ -250,14 +250,19 @@ def _code(source: Source, missing_value: float | None) -> float:
         )
     dtype = source.dtype
     if dtype.kind == "f":
-        return float(np.asarray(missing_value).astype(dtype))
-    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    if missing_value != int(missing_value) or not least <= missing_value <= most:
+        with np.errstate(over="ignore"):
+            code = float(np.asarray(missing_value).astype(dtype))
+        is_one = np.isfinite(code)
+    else:
+        code = float(missing_value)
+        least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        is_one = missing_value == int(missing_value) and least <= missing_value <= most
+    if not is_one:
         raise OptionError(
             f"missing_value={missing_value:g} is no number of {source.name}, which holds {dtype}, "
             "so nothing would be missing: give the code that the data have, or leave it out"
         )
-    return float(missing_value)
+    return code
 
 
 def as_fitted(source: Source, missing: Missing | None, missing_value: float | None) -> Source:

@@ -161,11 +161,14 @@ class Source:
         """
         found = self._read(sample, sample + 1)[feature, 0]
         if found is np.ma.masked:
-            return "a masked value", "fill or drop the masked entries"
+            return "a masked value", 'fit with missing="mean", or fill or drop the masked entries'
         why = "" if self.packing is None else self.packing.why(found)
         if not why:
             return None
-        return f"a missing value ({why})", f"{REMEDY}, or replace or drop such values"
+        return (
+            f"a missing value ({why})",
+            f'fit with missing="mean", {REMEDY}, or replace or drop such values',
+        )
 
     def decoded_bytes(self, samples: int) -> int:
         """Bytes that reading so many samples decodes, before they are cast."""

@@ -35,7 +35,8 @@ def fit_present(
     Where features are centred their means come with the fit, and data without missing values are
     read as often as ever: the pass over moments is made when the first missing value is met, and
     the fit begins anew. It is made before in a `workspace`, where a run that goes on must find the
-    same means, on a cluster, and where the fit would not tell the means.
+    same means, on a cluster (in this process: the means have one order of sums), and where the fit
+    would not tell the means.
     """
     filled = Filled(source, options.missing_value, asks=options.missing == "mean")
     if options.missing == "error":

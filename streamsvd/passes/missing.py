@@ -56,14 +56,19 @@ def _of_dense(source: Filled, on_samples: OnSamples) -> tuple[Array, Array, Arra
 
 
 def _of_sparse(source: Filled, on_samples: OnSamples) -> tuple[Array, Array, Array]:
-    """The same of the numbers that are stored, without a shift: those left out are zeros."""
+    """The same of a source that is sparse: what is not stored is zero."""
     whole = source.whole
     n = whole.n_features
-    zeros, moments, counts = np.zeros(n), np.zeros((3, n)), np.zeros(n, dtype=np.int64)
+    first, is_known = np.zeros(n), np.zeros(n, dtype=bool)
+    moments, counts = np.zeros((3, n)), np.zeros(n, dtype=np.int64)
     for _, samples in _AnySparse(whole):
         lacks = source.lacks(samples.data)
         counts += np.bincount(samples.indices[lacks], minlength=n)
-        there = samples.indices[~lacks]
-        add_sparse_moments(np.array([0, len(there)]), there, samples.data[~lacks], zeros, moments)
+        there, values = samples.indices[~lacks], samples.data[~lacks]
+        new = np.flatnonzero(~is_known[there])[::-1]  # of those that are written, the last stays
+        first[there[new]] = values[new]
+        is_known[there] = True
+        add_sparse_moments(np.array([0, len(there)]), there, values, first, moments)
         on_samples(samples.shape[0])
-    return zeros, moments[0], counts
+    n_zeros = whole.n_samples - counts - moments[2]
+    return first, moments[0] - n_zeros * first, counts
