@@ -310,9 +310,10 @@ def test_saved_and_loaded(pair: Any, tmp_path: Path) -> None:
 def test_counts_that_cannot_be_are_refused(pair: Any) -> None:
     made = pair[0]
     wrong = made.missing.counts + SAMPLES
-    assert counts_fault(made.missing.counts, N, SAMPLES) is None
+    assert counts_fault(made.missing.counts, N, SAMPLES, len(KEPT)) is None
+    assert counts_fault(made.missing.counts, N, SAMPLES, len(KEPT) + 1)
     for counts in (wrong, -wrong, wrong[:2], made.missing.counts.astype(np.int32)):
-        assert counts_fault(counts, N, SAMPLES)
+        assert counts_fault(counts, N, SAMPLES, 3)
 
 
 def test_summary_tells(pair: Any) -> None:

@@ -96,12 +96,17 @@ def shares_fault(data: Array, indices: Array, indptr: Array, shape: tuple[int, i
     return fault
 
 
-def counts_fault(counts: Array, n_features: int, n_samples: int) -> str | None:
-    """What is wrong with how many of the samples lack each feature; None if nothing is."""
+def counts_fault(counts: Array, n_features: int, n_samples: int, p: int) -> str | None:
+    """What is wrong with how many of the samples lack each feature; None if nothing is.
+
+    `p` features have to have a value at least.
+    """
     if counts.shape != (n_features,) or counts.dtype != np.int64:
         return f"is {counts.dtype}{counts.shape}, not int64{(n_features,)}"
-    if counts.min() < 0 or counts.max() > n_samples or counts.min() == n_samples:
-        return f"is not all from 0 to {n_samples}, with a feature that has a value"
+    if counts.min() < 0 or counts.max() > n_samples:
+        return f"is not all from 0 to {n_samples}"
+    if np.count_nonzero(counts < n_samples) < p:
+        return f"leaves fewer than {p} features with a value"
     return None
 
 

@@ -96,7 +96,7 @@ def _fields(saved: SavedGroup) -> dict[str, Any]:
     _refuse(saved, "zarr.json", attributes_fault(attributes))
     p, n, n_samples = (attributes[key] for key in ("n_components", "n_features", "n_samples"))
     total = float(attributes["total_energy"])
-    missing = _missing(saved, n, n_samples)
+    missing = _missing(saved, p, n, n_samples)
     fitted = n if missing is None else len(missing.kept)
     log = _log(saved, fitted)
     preprocessing = Preprocessing(
@@ -128,11 +128,11 @@ def _fields(saved: SavedGroup) -> dict[str, Any]:
     }
 
 
-def _missing(saved: SavedGroup, n: int, n_samples: int) -> Missing | None:
+def _missing(saved: SavedGroup, p: int, n: int, n_samples: int) -> Missing | None:
     if saved.attributes["settings"].get("missing", "error") == "error":
         return None
     mean, counts = _numbers(saved, "missing/mean", n), saved.array("missing/counts")
-    _refuse(saved, "missing/counts", counts_fault(counts, n, n_samples))
+    _refuse(saved, "missing/counts", counts_fault(counts, n, n_samples, p))
     return Missing(mean, counts, n_samples)
 
 

@@ -55,7 +55,8 @@ class Measured(Solution):
         Returns
         -------
         (p, N) array, or (N, p) when samples are rows
-            Float64. Each sample's scores depend on that sample alone, bit for bit.
+            Float64. Each sample's scores depend on that sample alone, bit for bit: what is missing
+            of it is filled by the means of the fit, where that was with ``missing="mean"``.
         """
         source = self._open(X, reading)
         shape = (self.n_components, source.n_samples)
