@@ -73,8 +73,8 @@ class _SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def inverse_transform(self, X: Any) -> Array:
         """Samples (n_samples, n_features) from their scores (n_samples, n_components).
 
-        NaN in features that had no value. In the units of the data, unless each sample was centred or scaled by itself: what that
-        took away is not in the scores, and they are refused.
+        In the units of the data, NaN in features without any value, unless each sample was centred
+        or scaled by itself: what that took away is not in the scores, and they are refused.
         """
         check_is_fitted(self)
         fitted = self.result_.preprocessing
