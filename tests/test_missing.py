@@ -569,17 +569,14 @@ def test_kernels(dtype: str, code: float) -> None:
         X[:, ::3] = coded(X[:, ::3])
     lacks = np.isnan(X) | np.equal(X, code)
     kind = np.dtype(dtype).type
-    first, known = np.zeros(N, dtype), np.zeros(N, dtype=bool)
-    kernels.find_first(X, kind(code), first, known)
-    counts, sums = np.zeros(N, dtype=np.int64), np.zeros((2, N))
+    shift, total, present = np.zeros(N), np.zeros(N), np.zeros(N, dtype=np.int64)
     for lo, hi in ((0, 1), (1, 100), (100, SAMPLES)):
-        kernels.add_present(X[:, lo:hi].copy(), lo, kind(code), first, sums, counts)
-    there = np.where(lacks, 0.0, X.astype(float) - first[:, None].astype(float))
-    np.testing.assert_allclose(sums.sum(axis=0), there.sum(axis=1), rtol=1e-12, atol=1e-9)
-    np.testing.assert_array_equal(counts, lacks.sum(axis=1))
-    np.testing.assert_array_equal(known, ~lacks.all(axis=1))
-    for i in KEPT:
-        assert first[i] == X[i][~lacks[i]][0]
+        kernels.add_present(X, lo, hi, kind(code), shift, total, present)
+    np.testing.assert_array_equal(present, (~lacks).sum(axis=1))
+    for i in range(N):
+        assert shift[i] == (X[i][~lacks[i]][0] if i in KEPT else 0.0)
+    there = np.where(lacks, 0.0, X.astype(float) - shift[:, None])
+    np.testing.assert_allclose(total, there.sum(axis=1), rtol=1e-12, atol=1e-9)
     values = np.arange(N, dtype=dtype)
     made = X.copy()
     assert kernels.fill_missing(made, kind(code), values) == lacks.sum()
@@ -591,26 +588,29 @@ def test_options_are_recorded() -> None:
     assert (recorded["missing"], recorded["missing_value"]) == ("mean", -1.0)
 
 
-@pytest.mark.parametrize("cuts", [(1,), (4000, 4090, 4100), (4096,), (8191, 8192)])
-def test_means_of_many_samples_have_the_same_bits(cuts: tuple[int, ...]) -> None:
-    X = normal(2, 9000) * 1e3
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("width", [1, 37, 1000, 9000])
+def test_means_of_many_samples_have_the_same_bits(
+    width: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However they are read: there are 141 leaves, in a tree."""
+    X = normal(3, 9000) * 1e3
     X[:, 5::7] = np.nan
     X[1, :4200] = np.nan
-
-    def sums(parts: list[np.ndarray]) -> np.ndarray:
-        first, known = np.zeros(2), np.zeros(2, dtype=bool)
-        total, counts, start = np.zeros((2, 2)), np.zeros(2, dtype=np.int64), 0
-        for part in parts:
-            kernels.find_first(part, np.nan, first, known)
-            kernels.add_present(part, start, np.nan, first, total, counts)
-            start += part.shape[1]
-        assert counts.tolist() == np.isnan(X).sum(axis=1).tolist()
-        return first + total.sum(axis=0) / (9000 - counts)
-
-    whole = sums([X])
-    parts = [np.ascontiguousarray(part) for part in np.split(X, cuts, axis=1)]
-    np.testing.assert_array_equal(sums(parts), whole)
-    np.testing.assert_allclose(whole, np.nanmean(X, axis=1), rtol=1e-12, atol=1e-12)
+    X[2] = np.where(np.isnan(X[2]), np.nan, 0.1)
+    x: Any = X
+    if kind == "sparse":
+        X[0, ::3] = 0.0
+        x = sparse.csc_array(X)
+    source = Filled(open_data(x, Ask(1)), None)
+    whole = find_missing(source)
+    monkeypatch.setattr("streamsvd.passes.strips.strip_width", lambda *_, **__: width)
+    monkeypatch.setattr("streamsvd.passes.strips.sparse_width", lambda *_, **__: width)
+    found = find_missing(source)
+    np.testing.assert_array_equal(found.mean, whole.mean)
+    np.testing.assert_array_equal(found.counts, np.isnan(X).sum(axis=1))
+    np.testing.assert_allclose(whole.mean, np.nanmean(X, axis=1), rtol=1e-12, atol=1e-9)
+    assert whole.mean[2] == 0.1
 
 
 # ------------------------------------------------------------------------------- real data

@@ -9,6 +9,7 @@ from scipy import sparse
 from streamsvd.arrays import Array
 from streamsvd.cluster.submitted import Submitted, key_of
 from streamsvd.cluster.waiting import Advance, answer_of, n_threads, watch
+from streamsvd.data.missing import Filled, Missing
 from streamsvd.data.source import Source, dense
 from streamsvd.errors import OptionError
 from streamsvd.matrix.working import WorkingMatrix
@@ -16,6 +17,8 @@ from streamsvd.passes.centring import finish_gram
 from streamsvd.passes.gram import GramSum, multiplies_sparse
 from streamsvd.passes.ingest import Ingest
 from streamsvd.passes.measure import Sums, sum_up, write_scores
+from streamsvd.passes.missing import Seen, seen_in
+from streamsvd.passes.moments import moment_leaf
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.passes.strips import StripReader, sum_strips
 from streamsvd.passes.sum_tree import SumTree
@@ -116,6 +119,17 @@ def cluster_gram(
     return finish_gram(node, learned, *read)
 
 
+def cluster_missing(client: Any, source: Filled, advance: Advance) -> Missing:
+    """`passes.missing.find_missing` by tasks and a tree of sums, with the same bits."""
+    whole, n_samples = source.whole, source.n_samples
+    leaf = moment_leaf(n_samples)
+    with Submitted(client) as submitted:
+        work = (_seen, source.code, leaf)
+        total = sum_leaves(submitted, "means", whole, leaf, work, advance)
+        seen: Seen = answer_of(client, total)
+    return seen.missing(n_samples)
+
+
 def shift_of(
     submitted: Submitted, source: Source, center: str | None, normalize: str | None
 ) -> Any:
@@ -211,6 +225,11 @@ def _first_sample(part: Any, center: str | None, normalize: str | None) -> Array
     source, _, _ = opened(part, 0, 1)
     working = WorkingMatrix.in_memory(source.n_features, 1, np.dtype(np.float64))
     return Ingest(source, working, center, normalize).first_sample()
+
+
+def _seen(part: Any, start: int, stop: int, code: float, leaf: int) -> Seen:
+    source, start, stop = opened(part, start, stop)
+    return seen_in(source, code, leaf, start, stop)
 
 
 def _node(

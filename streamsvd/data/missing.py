@@ -179,14 +179,10 @@ class Filled(Source):
     def read_sparse(self, start: int, stop: int) -> sparse.csr_array:
         """Samples ``start..stop-1`` as the rows of a new (stop - start, n) float64 matrix."""
         samples = self.whole.read_sparse(start, stop)
-        lacks = self.lacks(samples.data)
+        lacks = are_missing(samples.data, self.code)
         self._refuse(int(lacks.sum()))
         samples.data[lacks] = self._values[samples.indices[lacks]]
         return samples if self._kept is None else samples[:, self._kept]
-
-    def lacks(self, values: Any) -> Any:
-        """Where numbers as the source has them, of NumPy or Dask, are missing."""
-        return np.isnan(values) | (values == self.code)
 
     def _refuse(self, found: int) -> None:
         if found and self.asks and self.missing is None:
@@ -198,7 +194,7 @@ class Filled(Source):
         if samples is None:
             return None
         samples = samples.astype(np.float64)
-        filled = np.where(self.lacks(samples), self._values[:, None], samples)
+        filled = np.where(are_missing(samples, self.code), self._values[:, None], samples)
         return filled if self._kept is None else filled[self._kept]
 
     def why_missing(self, feature: int, sample: int) -> tuple[str, str] | None:
@@ -237,6 +233,11 @@ class Filled(Source):
     def mark(self, reason: str) -> None:
         """Mark what is stored so that it is never taken for data again."""
         self.whole.mark(reason)
+
+
+def are_missing(values: Any, code: float) -> Any:
+    """Where numbers, of NumPy or Dask, are NaN or equal to a code."""
+    return np.isnan(values) | (values == code)
 
 
 def _code(source: Source, missing_value: float | None) -> float:

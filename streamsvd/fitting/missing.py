@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from streamsvd.arrays import Array
+from streamsvd.cluster.tasks import cluster_missing
 from streamsvd.data.missing import Filled, Missing, MissingValues
 from streamsvd.data.source import Source
 from streamsvd.errors import SourceError
@@ -35,8 +36,7 @@ def fit_present(
     Where features are centred their means come with the fit, and data without missing values are
     read as often as ever: the pass over moments is made when the first missing value is met, and
     the fit begins anew. It is made before in a `workspace`, where a run that goes on must find the
-    same means, on a cluster (in this process: the means have one order of sums), and where the fit
-    would not tell the means.
+    same means, on a cluster, and where the fit would not tell the means.
     """
     filled = Filled(source, options.missing_value, asks=options.missing == "mean")
     if options.missing == "error":
@@ -51,7 +51,10 @@ def fit_present(
             return replace(made, missing=Missing(made.mean, counts, source.n_samples))
     plan_fit(filled, resolve(filled, options), options, client)  # refuse what cannot be done
     with progress_bar(progress, "means", source.n_samples) as advance:
-        missing = find_missing(filled, advance)
+        if client is not None and (source.readable_by_workers or source.computed_by_workers):
+            missing = cluster_missing(client, filled, advance)
+        else:
+            missing = find_missing(filled, advance)
     _report(source, missing)
     filled.take(missing)
     return replace(fit_one(filled if missing.counts.any() else source), missing=missing)

@@ -21,7 +21,7 @@ from streamsvd.arrays import Array
 from streamsvd.data.missing import Missing
 from streamsvd.data.source import ALL, Present
 from streamsvd.errors import OptionError
-from streamsvd.kernels.missing import find_first
+from streamsvd.kernels.missing import add_present
 from streamsvd.passes.centring import finish_gram
 from streamsvd.passes.gram import GramSum
 from streamsvd.passes.preprocessing import Preprocessing, refuse_constant
@@ -69,8 +69,9 @@ class GappyGram(GramSum):
 
     def _prepare(self, samples: Array) -> None:
         if self.shift is None:
-            self.shift = np.zeros(len(samples))
-            find_first(samples, np.nan, self.shift, np.zeros(len(samples), dtype=bool))
+            n, width = samples.shape
+            self.shift, present = np.zeros(n), np.zeros(n, dtype=np.int64)
+            add_present(samples, 0, width, np.nan, self.shift, np.zeros(n), present)
         samples -= self.shift[:, None]
         lacks = np.isnan(samples)
         rows = np.flatnonzero(lacks.any(axis=1))
