@@ -302,7 +302,7 @@ def test_attributes_that_make_no_sense(
 ) -> None:
     """Said before any work, with the remedy, which works."""
     path = write(tmp_path / "x.zarr", numbers(dtype), attributes)
-    with pytest.raises(SourceError, match=rf"x\.zarr: {words}.*decode=False"):
+    with pytest.raises(SourceError, match=rf"x\.zarr: attribute {words}.*decode=False"):
         fit(path)
     assert differences(fit(path, decode=False), fit(numbers(dtype))) == []
 

@@ -171,8 +171,8 @@ class Components:
     def components(self) -> sparse.csr_array:
         """(p, n) components as rows, by decreasing singular value.
 
-        Orthonormal to rounding and exactly zero off their supports. The loading of largest
-        absolute value is positive (the first on ties).
+        Orthonormal to rounding and exactly zero off their supports, and for features without any
+        value. The loading of largest absolute value is positive (the first on ties).
         """
         rows = self.fitted_components
         if self.missing is None or not len(self.missing.left_out):
