@@ -74,7 +74,7 @@ class StripReader:
             value, feature, sample = first_bad()
             places = self.source.present.places
             feature = feature if places is None else int(places[feature])
-            what, remedy = value, "replace or drop such values"
+            what, remedy = str(value), "replace or drop such values"
             if np.isnan(value):
                 what, remedy = "NaN", f'fit with missing="mean", or {remedy}'
                 what, remedy = self.source.why_missing(feature, sample) or (what, remedy)
