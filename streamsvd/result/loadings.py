@@ -219,9 +219,8 @@ def _show(ax: "Axes", shown: Shown, values: Array, **options: Any) -> Any:
     import matplotlib
 
     cmap = matplotlib.colormaps[shown.cmap].with_extremes(bad=ZERO)
-    scale = {"cmap": cmap, "vmin": shown.least, "vmax": 1}
     options["interpolation"] = "nearest"
-    image = ax.imshow(values, **scale, **options)
+    image = ax.imshow(values, cmap=cmap, vmin=shown.least, vmax=1, **options)
     blank = np.ma.masked_equal(np.isnan(np.ma.getdata(values)), False)
     if blank.count():  # features without any value are white, not the grey of zeros
         ax.imshow(blank, cmap="gray", vmin=0, vmax=1, **options)
