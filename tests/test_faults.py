@@ -20,6 +20,7 @@ import zarr
 from helpers import bits, blocks_of, differences, normal, write_zarr
 from zarr.storage import LocalStore
 
+import streamsvd.algorithm.compiled
 import streamsvd.fitting.in_place
 import streamsvd.fitting.run
 from streamsvd import ResourceError, SourceError, StreamSVDError, SVDResult, sparse_svd
@@ -66,6 +67,7 @@ def run(
 
     Says when it starts, and when it makes its first transform.
     """
+    streamsvd.algorithm.compiled.SECONDS = 0.0
     streamsvd.fitting.run.CHECKPOINT_SECONDS = kind.seconds
     told = set()
 
@@ -545,6 +547,7 @@ def test_the_source_is_only_read(tmp_path: Path) -> None:
 def stopped(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A workspace at transform 40, with a log of several segments."""
     workspace = tmp_path / "workspace"
+    monkeypatch.setattr(streamsvd.algorithm.compiled, "SECONDS", 0.0)
     monkeypatch.setattr(streamsvd.fitting.run, "CHECKPOINT_SECONDS", -1.0)
     with blocks_of(100, "disk"):
         sparse_svd(source, P, n_transforms=3, workspace=workspace)

@@ -19,6 +19,7 @@ import pytest
 import zarr
 from helpers import PLACES, bits, blocks_of, differences, normal, write_zarr
 
+import streamsvd.algorithm.compiled
 import streamsvd.fitting.run
 import streamsvd.progress
 from streamsvd import OptionError, ResourceError, SVDResult, sparse_svd
@@ -509,6 +510,7 @@ def signal_at(k: int, number: int = signal.SIGINT) -> Callable[[str, int, int], 
 @pytest.fixture
 def each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tell progress after each transform."""
+    monkeypatch.setattr(streamsvd.algorithm.compiled, "SECONDS", 0.0)
     monkeypatch.setattr(streamsvd.progress, "EVERY", -1.0)
 
 
@@ -790,6 +792,7 @@ def test_cadence_of_checkpoints(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(streamsvd.algorithm.compiled, "SECONDS", 0.0)
     monkeypatch.setattr(streamsvd.fitting.run, "CHECKPOINT_SECONDS", seconds)
     workspace = tmp_path / "workspace"
     made = sparse_svd(source, P, n_transforms=M, workspace=workspace)
@@ -822,6 +825,7 @@ def test_the_log_counts_as_far_as_it_goes(
     kept: int, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Segments that a crash kept from the disk: the work of a few seconds is done again."""
+    monkeypatch.setattr(streamsvd.algorithm.compiled, "SECONDS", 0.0)
     monkeypatch.setattr(streamsvd.fitting.run, "CHECKPOINT_SECONDS", -1.0)
     workspace = tmp_path / "workspace"
     made = sparse_svd(source, P, n_transforms=M, workspace=workspace)

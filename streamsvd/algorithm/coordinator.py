@@ -13,6 +13,7 @@ from streamsvd.algorithm.supports import Supports
 from streamsvd.arrays import Array
 from streamsvd.kernels.rotations import move_lead, pair_factors
 from streamsvd.kernels.scores import SELECTION_CODES, best_pairs, drop_unfit, update_scores
+from streamsvd.kernels.steps import Fill, Index
 from streamsvd.matrix.partition import Report
 
 
@@ -142,6 +143,27 @@ class Coordinator:
                     self.head[:, j] = report.head_columns[c, :p]
                     self.diag[j] = report.head_columns[c, j]
         self._update_scores(moves.pairs, moves.values)
+
+    @property
+    def index(self) -> Index:
+        """What pairs are picked from, as arrays."""
+        return Index(
+            self.lead,
+            self.head,
+            self.diag,
+            self._scores,
+            self._head_best,
+            self._added,
+            self._weights,
+        )
+
+    @property
+    def fill(self) -> Fill:
+        """The supports, as arrays, empty where fill does not count."""
+        if self._supports is not None:
+            return self._supports.arrays
+        none = np.empty((0, 0), dtype=np.int64)
+        return Fill(none.view(np.uint64), none.ravel(), none, 0, 0)
 
     def _update_scores(self, pairs: Array, values: Array) -> None:
         update_scores(

@@ -14,6 +14,7 @@ from streamsvd.algorithm.block_steps import (
     make_block_coordinator,
     random_blocks,
 )
+from streamsvd.algorithm.compiled import compiled_algorithm_1
 from streamsvd.algorithm.coordinator import Coordinator, make_coordinator
 from streamsvd.algorithm.log import TransformLog
 from streamsvd.algorithm.seam import Executor, Leading
@@ -67,10 +68,14 @@ class Pairs:
     def run(self, executor: Executor, threshold: float, after_step: AfterStep) -> str:
         """Make transforms; see `algorithm_1`."""
         problem, coordinator = self._problem, self._coordinator
+        batch, m = self._options.batch_size, problem.n_transforms
         picks: Iterator[tuple[int, int, float]] | None = None
         if problem.selection == "random":
             picks = random_pairs(coordinator, executor, problem.seed, len(self.log))
-        batch, m = self._options.batch_size, problem.n_transforms
+        elif executor.here is not None:
+            return compiled_algorithm_1(
+                coordinator, executor.here, self.log, m, threshold, batch, after_step
+            )
         return algorithm_1(coordinator, executor, self.log, m, threshold, batch, picks, after_step)
 
     @property

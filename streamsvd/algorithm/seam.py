@@ -13,6 +13,10 @@ from streamsvd.matrix.partition import Partition
 class Executor(Protocol):
     """Where the partitions live."""
 
+    @property
+    def here(self) -> Partition | None:
+        """The one that has all columns at hand in this process, where there is one."""
+
     def broadcast(self, method: Callable[..., Any], *args: Any) -> list[Any]:
         """Call `method`, of `Partition`, of each; the answers in the order of the columns."""
 
@@ -25,6 +29,8 @@ class SerialExecutor:
 
     def __init__(self, partitions: Sequence[Partition]) -> None:
         self.partitions = partitions
+        is_one = len(partitions) == 1 and partitions[0].is_at_hand
+        self.here = partitions[0] if is_one else None
 
     def broadcast(self, method: Callable[..., Any], *args: Any) -> list[Any]:
         """Call `method` of each partition."""
@@ -36,6 +42,8 @@ class SerialExecutor:
 
 class ThreadExecutor:
     """Partitions in this process, each on a thread: overlaps the page reads of mapped blocks."""
+
+    here = None
 
     def __init__(self, partitions: Sequence[Partition]) -> None:
         self.partitions = partitions

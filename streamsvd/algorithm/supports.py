@@ -5,6 +5,7 @@ import numpy as np
 from streamsvd.algorithm.block_log import BlockLog
 from streamsvd.algorithm.log import TransformLog
 from streamsvd.arrays import Array
+from streamsvd.kernels.steps import Fill
 from streamsvd.kernels.supports import (
     count_added,
     identity_bits,
@@ -35,8 +36,6 @@ class Supports:
         any adds, where a component would have too many.
     weights : (2 n + 1,) array
         ``(1 + added)**-alpha``.
-    n_nonzeros : int
-        Nonzeros of the first `p` columns now.
 
     Notes
     -----
@@ -63,10 +62,19 @@ class Supports:
         self.added = np.zeros((p, n), dtype=np.int64)
         self.weights = (1.0 + np.arange(2 * n + 1)) ** -fill_penalty
         self.max_nonzeros = max_nonzeros
-        self.n_nonzeros = p
         self._cap = n if max_per_component is None else max_per_component
         for i in range(p):
             count_added(self._sizes, self._common, self.added, i, i + 1, n, self._cap)
+
+    @property
+    def n_nonzeros(self) -> int:
+        """Nonzeros of the first `p` columns now."""
+        return int(np.sum(self._sizes[: len(self.added)]))
+
+    @property
+    def arrays(self) -> Fill:
+        """All of it but `added` and `weights`."""
+        return Fill(self._bits, self._sizes, self._common, self._cap, self.max_nonzeros)
 
     @property
     def room(self) -> int:
@@ -85,10 +93,7 @@ class Supports:
 
     def join(self, i: int, j: int, g: Array) -> None:
         """Take in a transform with the factor `g` on the columns i and j."""
-        p = len(self.added)
-        before = self._sizes[i] + (self._sizes[j] if j < p else 0)
         join_supports(self._bits, self._sizes, self._common, self.added, i, j, g, self._cap)
-        self.n_nonzeros += int(self._sizes[i] + (self._sizes[j] if j < p else 0) - before)
 
 
 class BlockSupports:

@@ -91,6 +91,8 @@ class ClusterColumns(Actors):
 
     # ----------------------------------------------------------------------- the executor
 
+    here = None
+
     def broadcast(self, method: Callable[..., Any], *args: Any) -> list[Any]:
         """Call `method`, of `Partition`, of each; the answers in the order of the columns."""
         if self._stage < BEGUN:

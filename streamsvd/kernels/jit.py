@@ -31,13 +31,24 @@ def jit(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a kernel at its first call, for the types that it is called with.
 
     Strict IEEE arithmetic; the GIL is released. ``error_model="numpy"``: a division by zero gives
-    inf or nan instead of a branch that would keep loops from being vectorised.
+    inf or nan instead of a branch that would keep loops from being vectorised. Without a wrapper
+    for C, which nobody calls: each has its share of the time that compiling takes.
     """
-    compiled: Callable[..., Any] = njit(nogil=True, error_model="numpy")(function)
+    flags = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+    compiled: Callable[..., Any] = njit(**flags)(function)
     if os.environ.get("STREAMSVD_CACHE") != "0" and hasattr(compiled, "_cache"):
         with suppress(Exception):  # no place to write to, or another Numba inside
             compiled._cache = _Cache(function)
     return compiled
+
+
+def part(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What is written apart to be read, and compiled as part of the one kernel that calls it.
+
+    Compiling it alone first would take as long again.
+    """
+    inlined: Callable[..., Any] = njit(inline="always", error_model="numpy")(function)
+    return inlined
 
 
 class _Places(CompileResultCacheImpl):  # type: ignore[misc]

@@ -18,6 +18,7 @@ from streamsvd.kernels.rotations import (
     rotate_lead,
     rotate_rows,
 )
+from streamsvd.kernels.steps import Blocks
 from streamsvd.kernels.tiles import best_of_tile
 from streamsvd.matrix.prefetch import PagePrefetch
 from streamsvd.matrix.tiled import RowProduct, TiledColumns, top_columns
@@ -109,6 +110,26 @@ class PairColumns:
         self.tail_where = np.full(p, -1, dtype=np.int64)
         self._stale = np.empty(p, dtype=np.int64)
         self._tiled = TiledColumns(self.tops, chunks, start, stop)
+
+    @property
+    def blocks(self) -> Blocks:
+        """The columns and their peaks as arrays, while this object is there."""
+        return Blocks(
+            np.array([top.ctypes.data for top in self.tops]),
+            np.array([chunk.ctypes.data for chunk in self.chunks]),
+            np.array(self._firsts),
+            np.array(self._stops),
+            self.width,
+            self._peaks,
+            self.tail_value[np.newaxis],
+            self.tail_where[np.newaxis],
+            self._stale,
+        )
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether moves need not ask for what they touch."""
+        return self._prefetch is None
 
     def start_up(self) -> Report:
         """Find the largest tail entries; the first report."""

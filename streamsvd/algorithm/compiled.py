@@ -1,0 +1,44 @@
+"""Algorithm 1 where all of it is in this process: the loop of `algorithm_1`, compiled whole."""
+
+import time
+from collections.abc import Callable
+
+from streamsvd.algorithm.coordinator import Coordinator
+from streamsvd.algorithm.log import Moves, TransformLog
+from streamsvd.kernels.steps import make_transforms
+from streamsvd.matrix.partition import Partition
+
+SECONDS = 0.05
+"""How long to stay away: from progress, checkpoints and whoever asks to stop."""
+
+
+def compiled_algorithm_1(
+    coordinator: Coordinator,
+    partition: Partition,
+    log: TransformLog,
+    n_transforms: int,
+    threshold: float = 0.0,
+    batch_size: int = 1,
+    after_step: Callable[[int], bool] = lambda count: False,
+) -> str:
+    """As `algorithm_1`, with the same bits; `partition` holds all columns.
+
+    Not for pairs from outside. `after_step` is called after as many batches as take `SECONDS`.
+    """
+    index, fill = coordinator.index, coordinator.fill
+    how = (coordinator.selection, coordinator.n_samples, coordinator.symmetric)
+    blocks = partition.blocks
+    batches = 1
+    while (left := n_transforms - len(log)) > 0:
+        batch = min(batch_size, left)
+        moves = Moves.room(min(batches, left // batch) * batch)
+        began = time.perf_counter()
+        count = make_transforms(blocks, index, fill, *how, threshold, batch, *moves)
+        took = time.perf_counter() - began
+        if not count:
+            return "converged"
+        log.append(moves.first(count))
+        if after_step(count):
+            return "stopped"
+        batches = 2 * batches if took < SECONDS / 2 else max(1, batches // 2)
+    return "n_transforms"

@@ -1,0 +1,251 @@
+"""Algorithm 1 as one kernel, for a working matrix that is all in this process.
+
+The kernels of `rotations`, `scores` and `supports` in the order of `algorithm.algorithm_1`, with
+nothing in between. Chunks come by their addresses: a kernel that took a list of arrays would be
+compiled again for each number of them, or convert the list at each call.
+"""
+
+import ctypes
+from typing import Any, NamedTuple
+
+from numba import carray, types
+from numba.extending import intrinsic, overload
+
+from streamsvd.arrays import Array
+from streamsvd.kernels.jit import jit, part
+from streamsvd.kernels.rotations import (
+    look_up,
+    pair_factors,
+    rotate_column,
+    rotate_lead,
+    rotate_pair,
+    rotate_rows,
+)
+from streamsvd.kernels.scores import best_pairs, drop_unfit, update_scores
+from streamsvd.kernels.supports import join_supports
+
+
+class Blocks(NamedTuple):
+    """The columns, all of them, in chunks of one width."""
+
+    tops: Array
+    """(chunks,) int64, the address of the first `p` rows of each chunk."""
+    chunks: Array
+    """(chunks,) int64, the address of each chunk."""
+    firsts: Array
+    """(chunks,) where the tail begins in each."""
+    stops: Array
+    """(chunks,) where padding begins in each."""
+    width: int
+    peaks: Array
+    """(p, spans) the peaks of all chunks, one after the other."""
+    tail_value: Array
+    """(1, p) the largest tail entry of each row."""
+    tail_where: Array
+    """(1, p) its column, -1 when there is no tail."""
+    stale: Array
+    """(p,) work space."""
+
+
+class Index(NamedTuple):
+    """What pairs are picked from; see `algorithm.coordinator` and `scores.update_scores`."""
+
+    lead: Array
+    head: Array
+    diag: Array
+    scores: Array
+    head_best: Array
+    added: Array
+    weights: Array
+
+
+class Fill(NamedTuple):
+    """Supports, empty where fill does not count; see `supports.join_supports`."""
+
+    bits: Array
+    sizes: Array
+    common: Array
+    cap: int
+    max_nonzeros: int
+
+
+@jit
+def make_transforms(
+    blocks: Blocks,
+    index: Index,
+    fill: Fill,
+    selection: int,
+    n_samples: int,
+    symmetric: bool,
+    threshold: float,
+    batch: int,
+    pairs: Array,
+    tails: Array,
+    g: Array,
+    h: Array,
+    values: Array,
+) -> int:
+    """Make transforms in batches of `batch` until `pairs` (k, 2) has no room for another.
+
+    Returns how many there are; none when no score is above `threshold`. They are written to
+    `pairs`, `tails` (k,), `g`, `h` (k, 2, 2) and `values` (k, 2); see `algorithm.log.Moves`.
+    """
+    lead, head, diag, scores, head_best, added, weights = index
+    p, n = head.shape
+    done = 0
+    while done + batch <= pairs.shape[0]:
+        stop = done + batch
+        room = room_left(fill, p, weights)
+        if len(added):
+            drop_unfit(scores, added, head_best, room)
+        found = best_pairs(
+            selection,
+            diag,
+            scores,
+            head_best,
+            blocks.tail_value,
+            blocks.tail_where,
+            added,
+            room,
+            threshold,
+            pairs[done:stop],
+            tails[done:stop],
+        )
+        if not found:
+            break
+        stop = done + found
+        picked, before = pairs[done:stop], tails[done:stop]
+        pair_factors(
+            head, lead, diag, picked, before, n_samples, symmetric, g[done:stop], h[done:stop]
+        )
+        for k in range(done, stop):
+            i, j = pairs[k]
+            move(blocks, lead, head, diag, n_samples, i, j, g[k], h[k])
+            if len(added) and j < n:
+                join_supports(fill.bits, fill.sizes, fill.common, added, i, j, g[k], fill.cap)
+        update_scores(
+            selection,
+            head,
+            lead,
+            diag,
+            scores,
+            head_best,
+            picked,
+            added,
+            weights,
+            room_left(fill, p, weights),
+            values[done:stop],
+        )
+        done = stop
+    return done
+
+
+@part
+def move(
+    blocks: Blocks,
+    lead: Array,
+    head: Array,
+    diag: Array,
+    n_samples: int,
+    i: int,
+    j: int,
+    g: Array,
+    h: Array,
+) -> None:
+    """Rows i, j of ``X`` by `g`, columns i, j by `h`, wherever they are; the head as they become.
+
+    What `head` and `diag` share with `lead` is left to `update_scores`.
+    """
+    p, n = head.shape
+    width, peaks, stale = blocks.width, blocks.peaks, blocks.stale
+    value, where = blocks.tail_value[0], blocks.tail_where[0]
+    spans = peaks.shape[1] // len(blocks.chunks)
+    if j < n:
+        rotate_lead(lead, i, j, g)
+        for b in range(len(blocks.chunks)):
+            top = block_at(blocks.tops[b], p, width, lead)
+            chunk = block_at(blocks.chunks[b], n, width, lead)
+            first, stop = blocks.firsts[b], blocks.stops[b]
+            rotate_rows(top, chunk, i, j, g, first, stop, peaks, b * spans)
+            for row in (i, j):
+                if row < p:
+                    for k in range(first):
+                        head[row, b * width + k] = top[row, k]
+        look_up_all(blocks, i, lead)
+        if j < p:
+            look_up_all(blocks, j, lead)
+    if j < p:
+        rotate_pair(lead[i], lead[j], h)
+    elif j < n_samples:
+        b = j // width
+        top = block_at(blocks.tops[b], p, width, lead)
+        chunk = block_at(blocks.chunks[b], n, width, lead)
+        start, first, stop = b * width, blocks.firsts[b], blocks.stops[b]
+        n_stale = rotate_column(
+            top, chunk, j, start, lead[i], h, first, stop, peaks, b * spans, value, where, stale
+        )
+        for k in range(n_stale):
+            look_up_all(blocks, stale[k], lead)
+        if j < n:
+            for k in range(p):
+                head[k, j] = top[k, j - start]
+            diag[j] = chunk[j, j - start]
+
+
+@jit
+def look_up_all(blocks: Blocks, i: int, like: Array) -> None:
+    """Where the largest tail entry of row `i` is, whichever chunk it is in; see `look_up`."""
+    width, peaks = blocks.width, blocks.peaks
+    spans = peaks.shape[1] // len(blocks.chunks)
+    b = 0
+    for _ in range(2):  # the first tells where to look
+        best = look_up(
+            block_at(blocks.tops[b], peaks.shape[0], width, like),
+            i,
+            b * width,
+            blocks.firsts[b],
+            blocks.stops[b],
+            peaks,
+            b * spans,
+            blocks.tail_value[0],
+            blocks.tail_where[0],
+        )
+        if best < spans:
+            break
+        b = best // spans
+
+
+@part
+def room_left(fill: Fill, n_components: int, weights: Array) -> int:
+    """Nonzeros that may still be added to the first `p` columns of `U`; 0 where none count."""
+    room = 0
+    if len(weights):
+        room = fill.max_nonzeros
+        for i in range(n_components):
+            room -= fill.sizes[i]
+        room = min(room, len(weights) - 2)
+    return room
+
+
+# ------------------------------------------------------------------------- arrays by address
+
+
+def block_at(address: int, n_rows: int, width: int, like: Array) -> Array:
+    """The C-contiguous (n_rows, width) array at `address`, of numbers as in `like`."""
+    return carray(ctypes.c_void_p(int(address)), (n_rows, width), like.dtype)
+
+
+@overload(block_at, strict=False)  # the annotations differ
+def _block_at(address: Any, n_rows: Any, width: Any, like: Any) -> Any:
+    return lambda address, n_rows, width, like: carray(_pointer(address, like), (n_rows, width))
+
+
+@intrinsic
+def _pointer(context: Any, address: Any, like: Any) -> Any:
+    """The number `address` as a pointer to numbers as in `like`."""
+    signature = types.CPointer(like.dtype)(address, like)
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
+
+    return signature, code
