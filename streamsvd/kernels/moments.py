@@ -63,6 +63,13 @@ def flush_lanes(lanes: Array, sums: Array, i: int) -> None:
 
 
 @jit
+def flush_all_lanes(lanes: Array, sums: Array) -> None:
+    """The same of all features."""
+    for i in range(sums.shape[1]):
+        flush_lanes(lanes, sums, i)
+
+
+@jit
 def add_row_moments(z: Array, moments: Array) -> None:
     """Add to ``moments`` (3, n) the sums of the rows of `z` (n, c), of their squares, and `c`."""
     lanes = np.zeros((2, LANES))

@@ -63,11 +63,14 @@ class WorkingMatrix:
         self.tops: list[Array] | None = None
         self.crowds_cache = False
         self.most_mapped: int | None = None
+        self._is_new = False
 
     @classmethod
     def in_memory(cls, n_features: int, n_samples: int, dtype: np.dtype[Any]) -> "WorkingMatrix":
-        """One chunk in memory, not yet filled."""
-        return cls([np.empty((n_features, n_samples), dtype=dtype)], n_samples)
+        """One chunk in memory, not yet filled; a strip that fills it is taken as it is."""
+        made = cls([np.empty((n_features, n_samples), dtype=dtype)], n_samples)
+        made._is_new = True
+        return made
 
     @classmethod
     def map(
@@ -121,6 +124,9 @@ class WorkingMatrix:
 
     def write(self, start: int, strip: Array) -> None:
         """Write the columns `strip` (n, c), C-contiguous, from column `start` on."""
+        if self._is_new and strip.shape == self.chunks[0].shape:
+            self.chunks = [strip]
+            return
         done = 0
         while done < strip.shape[1]:
             b, k = divmod(start + done, self.width)

@@ -46,6 +46,17 @@ class StripReader:
         # whole chunks of the source, also where `start` is inside of one
         cuts = range(self.start - self.start % width, self.stop, width)
         bounds = [(max(a, self.start), min(a + width, self.stop)) for a in cuts]
+        if len(bounds) == 1:  # a thread would cost more than it could save
+            yield bounds[0][0], self._read(*bounds[0])
+        else:
+            yield from self._read_ahead(bounds)
+        if 0 < self._largest < 1 / self._most:
+            raise SourceError(
+                f"no value of {self.source.name} is larger than {self._largest:.3g}, below "
+                f"{1 / self._most:.0e} where squares vanish; rescale the data"
+            )
+
+    def _read_ahead(self, bounds: list[tuple[int, int]]) -> Iterator[tuple[int, Any]]:
         # The next strip is read, decoded and checked while the caller works on this one.
         with ThreadPoolExecutor(1, thread_name_prefix="streamsvd-read") as reader:
             coming = reader.submit(self._read, *bounds[0])
@@ -54,11 +65,6 @@ class StripReader:
                 if k + 1 < len(bounds):
                     coming = reader.submit(self._read, *bounds[k + 1])
                 yield start, strip
-        if 0 < self._largest < 1 / self._most:
-            raise SourceError(
-                f"no value of {self.source.name} is larger than {self._largest:.3g}, below "
-                f"{1 / self._most:.0e} where squares vanish; rescale the data"
-            )
 
     def _read(self, start: int, stop: int) -> Any:
         strip = self.source.read(start, stop, self.dtype)
