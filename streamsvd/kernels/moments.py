@@ -36,12 +36,16 @@ def add_moments(
                 lanes[0, i, (start + k) % LANES] += z
                 lanes[1, i, (start + k) % LANES] += z * z
                 k += 1
-            while k + LANES <= end:
-                for m in range(LANES):
-                    z = np.float64(row[k + m]) - s
-                    lanes[0, i, m] += z
-                    lanes[1, i, m] += z * z
-                k += LANES
+            whole = k + (end - k) // LANES * LANES
+            part = row[k:whole]
+            for m in range(LANES):  # a lane at a time: its sums stay in registers
+                total, squares = lanes[0, i, m], lanes[1, i, m]
+                for q in range(m, part.shape[0], LANES):
+                    z = np.float64(part[q]) - s
+                    total += z
+                    squares += z * z
+                lanes[0, i, m], lanes[1, i, m] = total, squares
+            k = whole
             while k < end:
                 z = np.float64(row[k]) - s
                 lanes[0, i, (start + k) % LANES] += z
