@@ -15,7 +15,7 @@ import zarr
 from streamsvd import SVDResult, sizes, sparse_svd
 from streamsvd.fitting import in_place, planning
 from streamsvd.matrix import working
-from streamsvd.options import SIDES
+from streamsvd.options.rules import SIDES
 from streamsvd.plan import Plan, make_plan
 from streamsvd.problem import Problem
 

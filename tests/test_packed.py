@@ -34,7 +34,8 @@ from streamsvd import (
 from streamsvd.cli.commands import main
 from streamsvd.data.kinds import open_data
 from streamsvd.data.packing import packing_of
-from streamsvd.options import Ask, working_dtype
+from streamsvd.options import Ask
+from streamsvd.options.rules import working_dtype
 
 xr = pytest.importorskip("xarray")
 h5py = pytest.importorskip("h5py")

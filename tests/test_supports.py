@@ -252,7 +252,7 @@ def test_the_budget_is_never_passed_and_used_as_far_as_possible(
 def test_the_budget_ends_the_run(fill: float, alpha: float) -> None:
     """By default, as documented: not a million transforms that turn rounding errors about."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamsvd.options.MOST_TRANSFORMS", 20_000)
+        patch.setattr("streamsvd.options.options.MOST_TRANSFORMS", 20_000)
         options: dict[str, Any] = {"reduction": "gram", "fill_penalty": alpha}
         result = sparse_svd(normal(30, 200), 3, max_fill=fill, **options)
     assert result.stopped == "converged"

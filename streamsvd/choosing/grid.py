@@ -12,7 +12,8 @@ from streamsvd.choosing.validated import grid_points
 from streamsvd.data import Source
 from streamsvd.errors import OptionError
 from streamsvd.fitting import resolve
-from streamsvd.options import Options, number
+from streamsvd.options import Options
+from streamsvd.options.rules import number
 
 FIT: dict[str, Any] = {
     "max_nonzeros": None,

@@ -25,7 +25,7 @@ from streamsvd.cli.options import (
     sample_axis_option,
 )
 from streamsvd.errors import OptionError, StreamSVDError
-from streamsvd.options import DTYPES
+from streamsvd.options.rules import DTYPES
 from streamsvd.version import __version__
 
 

@@ -20,7 +20,7 @@ from scipy import io as scipy_io
 
 from streamsvd.arrays import Array
 from streamsvd.errors import OptionError, SourceError
-from streamsvd.options import parse_size, working_dtype
+from streamsvd.options.rules import parse_size, working_dtype
 from streamsvd.progress import Progress, progress_bar
 from streamsvd.storage.outputs import new_output, refuse_existing
 

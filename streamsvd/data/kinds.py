@@ -18,7 +18,8 @@ from streamsvd.data.source import Source, is_a
 from streamsvd.data.tables import open_pandas, open_polars
 from streamsvd.data.zarr_nodes import encoding_of, open_node, open_zarr
 from streamsvd.errors import SourceError
-from streamsvd.options import Ask, check_axis, check_missing
+from streamsvd.options import Ask
+from streamsvd.options.rules import check_axis, check_missing
 
 Opener = Callable[[Any, Ask, Ask], Source]
 """Takes the data, what the user says of them, and what holds where that is nothing."""

@@ -44,7 +44,7 @@ from streamsvd.data.labels import Axis
 from streamsvd.data.source import Present, Source
 from streamsvd.errors import OptionError, SourceError
 from streamsvd.kernels.missing import fill_missing
-from streamsvd.options import working_dtype
+from streamsvd.options.rules import working_dtype
 
 
 class MissingValues(SourceError):

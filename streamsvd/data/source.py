@@ -14,7 +14,8 @@ from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis
 from streamsvd.data.packing import REMEDY, Packing
 from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
-from streamsvd.options import Ask, working_dtype
+from streamsvd.options import Ask
+from streamsvd.options.rules import working_dtype
 
 MOST_BYTES = 2**62
 """No matrix is larger, and arithmetic on sizes stays within 64 bits."""

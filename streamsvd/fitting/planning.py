@@ -12,7 +12,8 @@ from streamsvd.cluster.engine import WORKER_SHARE, share_bounds
 from streamsvd.cluster.waiting import check_client, workers_of
 from streamsvd.data.source import Source
 from streamsvd.errors import OptionError, ResourceError
-from streamsvd.options import MODELS, Options, working_dtype
+from streamsvd.options import Options
+from streamsvd.options.rules import MODELS, working_dtype
 from streamsvd.passes.strips import stays_sparse
 from streamsvd.passes.summed import SummedSamples
 from streamsvd.plan import PLANS, Plan, choose_reduction, make_plan

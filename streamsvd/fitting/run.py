@@ -20,7 +20,8 @@ from streamsvd.fitting.missing import fit_present
 from streamsvd.fitting.planning import plan_fit, resolve
 from streamsvd.fitting.shorter import shortened
 from streamsvd.fitting.workspace import Workspace
-from streamsvd.options import Ask, Options, workspace_path
+from streamsvd.options import Ask, Options
+from streamsvd.options.rules import workspace_path
 from streamsvd.passes.ingest import Ingested
 from streamsvd.passes.summed import SummedSamples
 from streamsvd.plan import Plan

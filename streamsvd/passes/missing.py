@@ -14,7 +14,7 @@ from streamsvd.data.missing import Filled, Missing, are_missing
 from streamsvd.data.source import Source
 from streamsvd.kernels.missing import add_present
 from streamsvd.kernels.sparse import add_sparse_moments
-from streamsvd.options import working_dtype
+from streamsvd.options.rules import working_dtype
 from streamsvd.passes.moments import moment_leaf
 from streamsvd.passes.strips import OnSamples, SparseReader, StripReader
 from streamsvd.passes.sum_tree import SumTree

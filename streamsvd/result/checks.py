@@ -8,7 +8,8 @@ import numpy as np
 from streamsvd.algorithm.log_check import TOLERANCE, csr_fault
 from streamsvd.arrays import Array
 from streamsvd.errors import OptionError
-from streamsvd.options import DTYPES, SIDES, Options
+from streamsvd.options import Options
+from streamsvd.options.rules import DTYPES, SIDES
 from streamsvd.result.certificate import Certificate
 
 STOPPED = ("n_transforms", "converged")

@@ -12,7 +12,8 @@ from streamsvd.cluster.waiting import check_client
 from streamsvd.data import Source, open_data
 from streamsvd.data.missing import as_fitted
 from streamsvd.errors import OptionError
-from streamsvd.options import Ask, Reading, parse_size
+from streamsvd.options import Ask, Reading
+from streamsvd.options.rules import parse_size
 from streamsvd.passes.measure import Accuracy, accuracy_of, sum_up, write_scores
 from streamsvd.passes.strips import StripReader
 from streamsvd.progress import Progress, progress_bar

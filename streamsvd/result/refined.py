@@ -11,7 +11,8 @@ from dask.utils import format_bytes
 from streamsvd.arrays import Array
 from streamsvd.data import Source
 from streamsvd.errors import OptionError, ResourceError
-from streamsvd.options import Options, Reading, one_of
+from streamsvd.options import Options, Reading
+from streamsvd.options.rules import one_of
 from streamsvd.progress import Progress
 from streamsvd.refinement import Gram
 from streamsvd.result.certificate import Certificate
