@@ -88,8 +88,8 @@ def assert_alike(
     assert made.components.nnz == hand.components.nnz
     assert made.n_nonzeros == hand.n_nonzeros
     assert made.fill == hand.fill
-    np.testing.assert_allclose(
-        made.explained_variance, hand.explained_variance, rtol=max(tolerance, 1e-11)
+    np.testing.assert_allclose(  # a maximum: what is 1e-7 beside it is as high, to 1e-14
+        made.explained_variance, hand.explained_variance, rtol=1e-11
     )
     np.testing.assert_allclose(made.mean[kept], hand.mean, rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(made.scale[kept], hand.scale, rtol=max(tolerance, 1e-11))
@@ -133,7 +133,8 @@ def test_in_place(center: str | None, normalize: str | None, algorithm: str) -> 
 def test_without_centred_features(center: str | None, reduction: str) -> None:
     X = data()
     asked = {"center": center, "reduction": reduction}
-    assert_alike(pca(X, **asked), sparse_pca(by_hand(X), 3, **asked, **PCA), tolerance=1e-6)
+    # a search that starts from other roundings ends where it gains too little, not at the same bits
+    assert_alike(pca(X, **asked), sparse_pca(by_hand(X), 3, **asked, **PCA), tolerance=1e-7)
 
 
 @pytest.mark.parametrize("reduction", [None, "gram", "samples", "factor"])
