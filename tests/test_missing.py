@@ -28,7 +28,8 @@ from streamsvd import (
 )
 from streamsvd.cli.commands import main
 from streamsvd.data.kinds import open_data
-from streamsvd.data.missing import Filled
+from streamsvd.data.missing import Filled, filled
+from streamsvd.data.source import Source
 from streamsvd.kernels import missing as kernels
 from streamsvd.options import Ask, Options
 from streamsvd.passes.gram import gram_matrix
@@ -240,10 +241,9 @@ def test_constant_features_are_constant() -> None:
         pca(sparse.csc_array(X), normalize="features")
 
 
-def _filled(x: Any, code: float | None = None) -> Filled:
-    source = Filled(open_data(x, Ask(1)), code, asks=True)
-    source.take(find_missing(source))
-    return source
+def _filled(x: Any, code: float | None = None) -> Source:
+    source = open_data(x, Ask(1))
+    return filled(source, find_missing(Filled(source, code, asks=True)), code)
 
 
 # --------------------------------------------------------------- what is made of a result

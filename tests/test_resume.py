@@ -852,8 +852,8 @@ OTHERS: dict[str, Any] = {
 }  # fmt: skip
 """Another value of each option that is compared."""
 
-NOT_HERE = {"reduction", "rank", "sample_dim", "layer"}
-"""Compared too, but refused with a workspace, or for arrays without names."""
+NOT_HERE = {"reduction", "rank", "sample_dim", "layer", "feature_mask"}
+"""Compared too, but refused with a workspace, or for arrays without names, or in its own test."""
 
 
 def test_an_option_is_compared_or_known_to_be_free() -> None:

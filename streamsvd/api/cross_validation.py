@@ -5,6 +5,7 @@ from typing import Any
 
 from streamsvd.choosing import CrossValidation, cross_validate
 from streamsvd.data import open_data
+from streamsvd.data.masks import taking_part
 from streamsvd.options import Ask
 from streamsvd.progress import Progress
 
@@ -23,6 +24,7 @@ def sparse_pca_cv(
     sample_axis: int | None = None,
     sample_dim: str | Sequence[str] | None = None,
     layer: str | None = None,
+    feature_mask: Any = None,
     center: str | None = "features",
     normalize: str | None = None,
     missing_chunks: str = "error",
@@ -43,8 +45,10 @@ def sparse_pca_cv(
 
     Parameters
     ----------
-    X, sample_axis, sample_dim, layer, normalize, missing_chunks, decode, storage_options
+    X, sample_axis, sample_dim, layer, feature_mask, normalize, missing_chunks, decode
         As in `sparse_pca`. A Dask array, too, is read by this process.
+    storage_options
+        As in `sparse_pca`.
     n_components, max_fill : int, float or sequence
         The grid: numbers of components, and budgets as a share of ``p n``.
     folds : int
@@ -105,5 +109,5 @@ def sparse_pca_cv(
     (2, 0.2)
     """
     arguments = locals()
-    source = open_data(X, Ask.among(arguments))
+    source = taking_part(open_data(X, Ask.among(arguments)), feature_mask)
     return cross_validate(source, arguments, progress)

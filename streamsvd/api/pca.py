@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamsvd.data import open_data
+from streamsvd.data.masks import taking_part
 from streamsvd.fitting import choose_form, fit
 from streamsvd.options import Ask, Options
 from streamsvd.progress import Progress
@@ -27,6 +28,7 @@ def sparse_pca(
     sample_axis: int | None = None,
     sample_dim: str | Sequence[str] | None = None,
     layer: str | None = None,
+    feature_mask: Any = None,
     center: str | None = "features",
     normalize: str | None = None,
     missing: str = "error",
@@ -50,7 +52,7 @@ def sparse_pca(
     ----------
     X, n_components, sample_axis, sample_dim, layer, normalize, missing, missing_value
         As in `sparse_svd`.
-    missing_chunks, decode
+    feature_mask, missing_chunks, decode
         As in `sparse_svd`.
     storage_options, memory_limit, n_threads, client, progress
         As in `sparse_svd`.
@@ -103,6 +105,6 @@ def sparse_pca(
     12
     """
     arguments = locals()
-    source = open_data(X, Ask.among(arguments))
+    source = taking_part(open_data(X, Ask.among(arguments)), feature_mask)
     options = choose_form(source, Options.of_pca(arguments, source.n_features))
     return fit(source, options, progress, client)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamsvd.data import open_data
+from streamsvd.data.masks import taking_part
 from streamsvd.fitting import fit, plan_fit, resolve
 from streamsvd.options import Ask, Options
 from streamsvd.plan import Plan
@@ -32,6 +33,7 @@ def sparse_svd(
     sample_axis: int | None = None,
     sample_dim: str | Sequence[str] | None = None,
     layer: str | None = None,
+    feature_mask: Any = None,
     center: str | None = None,
     normalize: str | None = None,
     dtype: Any = None,
@@ -125,6 +127,14 @@ def sparse_svd(
         of a Zarr array that has names of dimensions, as xarray writes them.
     layer : str, optional
         Layer of an AnnData to take instead of `X`.
+    feature_mask : array of bool, DataArray, Series, list of str, or str, optional
+        Features that take part: one boolean for each; an xarray.DataArray over their dimensions, or
+        some of them, aligned by name and coordinates; names; or the name of a column of booleans
+        in the `var` of an AnnData, such as ``"highly_variable"``. Everything is as of ``X[mask]``:
+        the budget is a share of ``p`` times these, the total variance is theirs, samples are
+        centred and scaled over them, and nobody asks what is in the others. Components keep all `n`
+        features, zero outside of the mask, where means and scales are NaN; see
+        `SVDResult.left_out`. Memory and work are those of ``X[mask]``; chunks are read whole.
     center, normalize : {None, "features", "samples"}
         Centre, then scale. Features: to mean 0, to variance 1 (divisor N). Samples: each by its
         own mean over the features and its own Euclidean norm (the paper does both).
@@ -264,5 +274,5 @@ def plan_svd(X: Any, n_components: int, **options: Any) -> Plan:
     options.pop("progress", None)
     client = options.pop("client", None)
     checked = Options(n_components=n_components, **options)
-    source = open_data(X, Ask.of(checked))
+    source = taking_part(open_data(X, Ask.of(checked)), checked.feature_mask)
     return plan_fit(source, resolve(source, checked), checked, client)

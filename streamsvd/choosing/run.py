@@ -151,4 +151,5 @@ class _Validation:
         found = self._at(point, made.gram)
         if found.energies.sum() > (1.0 + TIE) * made.refined.energies.sum():
             made = replace(made, refined=found)
-        return replace(made, stability=stability_of(made.components, others))
+        stability = stability_of(made.fitted_components, others)
+        return replace(made, stability=made.widened(stability))

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+import numpy as np
 
 from streamsvd.choosing.folds import SPLITS
 from streamsvd.options import Options
@@ -79,6 +81,28 @@ SAMPLE_DIM = of_fit(
     "sample_dim", "Dimension of the samples, in arrays that xarray wrote. [default: none]", "NAME"
 )
 LAYER = of_fit("layer", "Layer of an AnnData. [default: X]", "NAME")
+
+
+def _mask(_: click.Context, __: click.Parameter, value: str | None) -> Any:
+    """A mask from a file, or the name of a column."""
+    path = None if value is None else Path(value).expanduser()
+    if path is None or path.suffix not in (".npy", ".txt"):
+        return value
+    try:
+        if path.suffix == ".npy":
+            return np.load(path, allow_pickle=False)
+        return path.read_text().rstrip().splitlines()
+    except ValueError as error:
+        raise click.BadParameter(f"{path} is no array of booleans: {error}") from error
+
+
+FEATURE_MASK = of_fit(
+    "feature_mask",
+    "Features that take part: a column of booleans in the var of an AnnData, a .npy file of "
+    "booleans, or a .txt file of names, one a line. [default: all]",
+    "COLUMN or FILE",
+    callback=_mask,
+)
 MISSING_ENTRIES = of_fit(
     "missing", "Whether missing entries are an error, or the mean of their feature."
 )
@@ -153,6 +177,7 @@ FIT = [
     ROWS_OR_COLUMNS,
     SAMPLE_DIM,
     LAYER,
+    FEATURE_MASK,
     of_fit("center", "Subtract the mean of each feature, or of each sample. [default: neither]"),
     of_fit(
         "normalize",
@@ -197,6 +222,7 @@ PCA = [
     ROWS_OR_COLUMNS,
     SAMPLE_DIM,
     LAYER,
+    FEATURE_MASK,
     of_fit(
         "reduction",
         "The features x features Gram matrix, the samples in memory, or a factor from two passes. "
@@ -248,6 +274,7 @@ CV = [
     ROWS_OR_COLUMNS,
     SAMPLE_DIM,
     LAYER,
+    FEATURE_MASK,
     of_fit("normalize", "Scale each feature to variance 1. [default: no]", values=["features"]),
     MISSING_CHUNKS,
     DECODE,

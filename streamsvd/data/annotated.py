@@ -3,7 +3,8 @@
 Observations are the samples, unless ``sample_axis=1``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,24 @@ def open_anndata(
         source = _open_matrix(x, values, asked, name, open_matrix)
     both = (named("obs", x.obs_names.to_numpy()), named("var", x.var_names.to_numpy()))
     source.features, source.samples = both[1 - axis], both[axis]
+    if axis == 0:
+        columns = {str(key): x.var[key].to_numpy() for key in x.var.columns}
+        flags = {key: found for key, found in columns.items() if found.dtype == np.dtype(bool)}
+        source.columns = partial(_flags, flags, list(columns))
     return source
+
+
+def _flags(flags: Mapping[str, Array], columns: Sequence[str], name: str) -> Array:
+    """A column of booleans by its name; refuses any other."""
+    if name not in flags:
+        raise _no_flags(name, flags, name in columns)
+    return flags[name]
+
+
+def _no_flags(name: str, flags: Iterable[str], is_there: bool) -> OptionError:
+    what = "holds no booleans, or not one for each" if is_there else "is not there"
+    found = ", ".join(map(repr, flags)) or "none"
+    return OptionError(f"feature_mask={name!r}: the column {what}; booleans in var: {found}")
 
 
 def _open_matrix(
@@ -86,11 +104,28 @@ def open_anndata_group(group: Any, ask: Ask, fitted: Ask, name: str) -> Source:
         asked = Ask(ask.sample_axis or 0, missing_chunks=ask.missing_chunks, decode=ask.decode)
         source = open_zarr(group[key], asked, Ask(), f"{name}/{key}")
         source.features = _stored_names(group, "obs" if source.sample_axis else "var", name)
+        if source.sample_axis == 0 and "var" in group:
+            source.columns = partial(_stored_flags, group["var"], f"{name}/var")
     if source.features is not None and len(source.features) != source.n_features:
         raise SourceError(
             f"{name} is not whole: {len(source.features)} names for {source.n_features} features"
         )
     return source
+
+
+def _stored_flags(table: Any, name: str, column: str) -> Array:
+    """A column of booleans of a table in a Zarr group."""
+    with sound(name):
+        if column not in table or not _is_bool(table[column]):
+            flags = [key for key in _members(table) if _is_bool(table[key])]
+            raise _no_flags(column, flags, column in table)
+        node = table[column]
+        check_array(node, f"{name}/{column}", Ask(missing_chunks="fill"))
+        return np.asarray(checked(node, f"{name}/{column}", may_miss=True)[:])
+
+
+def _is_bool(node: Any) -> bool:
+    return getattr(node, "dtype", None) == np.dtype(bool)
 
 
 def _members(group: Any) -> list[str]:

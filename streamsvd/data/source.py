@@ -85,6 +85,10 @@ class Source:
         Whether samples can be read at all: what was summed up of batches has none left.
     present : Present
         What is there of the features.
+    mask : (n,) array of bool or None
+        Which features of the data take part, where the user said so.
+    columns : callable or None
+        Gives a column of booleans of the features by its name, of data that come with such.
     drops_pages : bool
         May be set. Whether files are dropped from the page cache when they were read: they are not
         read again soon, and the working store needs the room. Means nothing where there are none.
@@ -104,6 +108,8 @@ class Source:
     drops_pages: bool = False
     is_readable: bool = True
     present: Present = ALL
+    mask: Array | None = None
+    columns: Callable[[str], Array] | None = None
     _gives_new: bool = False  # whether what `_read` gives is no one else's
 
     def __init__(self, array: Any, sample_axis: int, name: str, chunk: int) -> None:

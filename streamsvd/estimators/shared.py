@@ -28,6 +28,7 @@ class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     sample_axis: int
     sample_dim: str | Sequence[str] | None
     layer: str | None
+    feature_mask: Any
     missing: str
     missing_value: float | None
     missing_chunks: str
@@ -66,7 +67,7 @@ class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def inverse_transform(self, X: Any) -> Array:
         """Samples (n_samples, n_features) from their scores (n_samples, n_components).
 
-        In the units of the data, NaN in features without any value, unless each sample was centred
+        In the units of the data, NaN in features that are left out, unless each sample was centred
         or scaled by itself: what that took away is not in the scores, and they are refused.
         """
         check_is_fitted(self)

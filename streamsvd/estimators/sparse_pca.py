@@ -4,9 +4,15 @@ import copy
 from collections.abc import Sequence
 from typing import Any, Self
 
+import numpy as np
+
 from streamsvd.api import sparse_pca
+from streamsvd.arrays import Array
+from streamsvd.data.chosen import masked
 from streamsvd.data.labels import Axis
-from streamsvd.data.missing import as_fitted
+from streamsvd.data.masks import taking_part
+from streamsvd.data.missing import filled
+from streamsvd.data.source import Present
 from streamsvd.estimators.shared import SparseComponents
 from streamsvd.fitting.batches import begin_sum, with_batch
 from streamsvd.options import Options
@@ -34,7 +40,7 @@ class StreamingSparsePCA(SparseComponents):
         See `streamsvd.sparse_pca`.
     sample_axis, sample_dim, layer, sparse_components, progress
         See `SparseSVD`.
-    missing, missing_value, missing_chunks, decode
+    feature_mask, missing, missing_value, missing_chunks, decode
         See `streamsvd.sparse_pca`.
     storage_options, memory_limit, n_threads
         See `streamsvd.sparse_pca`.
@@ -58,6 +64,7 @@ class StreamingSparsePCA(SparseComponents):
     _solver = staticmethod(sparse_pca)
     _sum: SampleSum | None = None
     _features: Axis | None = None
+    _mask: Array | None = None
 
     def __init__(
         self,
@@ -78,6 +85,7 @@ class StreamingSparsePCA(SparseComponents):
         sample_axis: int = 0,
         sample_dim: str | Sequence[str] | None = None,
         layer: str | None = None,
+        feature_mask: Any = None,
         missing: str = "error",
         missing_value: float | None = None,
         missing_chunks: str = "error",
@@ -130,11 +138,14 @@ class StreamingSparsePCA(SparseComponents):
         """
         source = self._open(X, reset=self._sum is None)
         total = self._sum
-        if total is None:
+        if total is None:  # the mask of all batches is that of the first
+            source = taking_part(source, self.feature_mask)
             options = Options.of_pca(self.get_params(deep=False), source.n_features)
             total = begin_sum(source.n_features, options)
-            self._features = source.features
-        source = as_fitted(source, None, self.missing_value)
+            self._features, self._mask = source.features, source.mask
+        else:
+            source = masked(source, self._mask)
+        source = filled(source, None, self.missing_value)
         self._sum, self._result = with_batch(total, source), None
         return self
 
@@ -148,7 +159,9 @@ class StreamingSparsePCA(SparseComponents):
         """The result of `sparse_pca`; found when it is first read after `partial_fit`."""
         if self._result is None and self._sum is not None:
             source = SummedSamples(copy.deepcopy(self._sum))  # more may be added to the sum
-            source.features = self._features
+            source.features, source.mask = self._features, self._mask
+            if self._mask is not None:
+                source.present = Present(places=np.flatnonzero(self._mask))
             self._result = self._solve(source)
         return super().result_
 

@@ -25,7 +25,7 @@ class SparseSVD(SparseComponents):
     sample_axis : {0, 1}
         Axis of the samples in Zarr, Dask and HDF5 arrays and in paths. Those of arrays, matrices
         and tables in memory are always rows.
-    sample_dim, layer, missing, missing_value, missing_chunks, decode
+    sample_dim, layer, feature_mask, missing, missing_value, missing_chunks, decode
         See `streamsvd.sparse_svd`.
     storage_options, workspace, resume, progress
         See `streamsvd.sparse_svd`.
@@ -82,6 +82,7 @@ class SparseSVD(SparseComponents):
         sample_axis: int = 0,
         sample_dim: str | Sequence[str] | None = None,
         layer: str | None = None,
+        feature_mask: Any = None,
         missing: str = "error",
         missing_value: float | None = None,
         missing_chunks: str = "error",

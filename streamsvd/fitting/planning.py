@@ -25,7 +25,7 @@ logger = logging.getLogger("streamsvd")
 
 def resolve(source: Source, options: Options) -> Problem:
     """The problem that `options` pose of `source`; refuses one that its shape rules out."""
-    options.check_shape(source.n_features, source.n_samples)
+    options.check_shape(source.n_features, source.n_samples, source.mask is not None)
     return posed(source, options)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from streamsvd.algorithm.method import METHODS
 from streamsvd.data import Source, open_data
+from streamsvd.data.masks import described, taking_part
 from streamsvd.errors import ResourceError, StreamSVDError
 from streamsvd.fitting.engines import Engine, choose_engine
 from streamsvd.fitting.interrupts import StopRequest, raise_for, stop_requests
@@ -39,7 +40,7 @@ CHECKPOINT_SECONDS = 5.0
 def fit(x: Any, options: Options, progress: Progress, client: Any = None) -> SVDResult:
     """Run `streamsvd.sparse_svd` with checked options, on the cluster of `client` if given."""
     began = time.monotonic()
-    source = open_data(x, Ask.of(options))
+    source = taking_part(open_data(x, Ask.of(options)), options.feature_mask)
 
     def fit_one(source: Source) -> SVDResult:
         return _fit(source, options, progress, client)
@@ -51,7 +52,8 @@ def fit(x: Any, options: Options, progress: Progress, client: Any = None) -> SVD
     else:
         result = fit_present(source, options, fit_one, progress, client)
     seconds = time.monotonic() - began
-    return replace(result, seconds=seconds, bytes_read=source.bytes_read)
+    read = source.bytes_read
+    return replace(result, feature_mask=source.mask, seconds=seconds, bytes_read=read)
 
 
 def _fit(source: Source, options: Options, progress: Progress, client: Any) -> SVDResult:
@@ -246,6 +248,7 @@ class _Run:
         """The options that determine the result, as they were resolved."""
         return self._options.recorded() | {
             "sample_axis": self._source.sample_axis,
+            "feature_mask": described(self._source.mask),
             "selection": self._problem.selection,
             "dtype": self._problem.dtype.name,
         }

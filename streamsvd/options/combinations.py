@@ -23,6 +23,11 @@ def check_together(asked: Fields) -> None:
         raise OptionError(
             'missing="mean" reads data twice, and overwrite_x=True destroys them: leave one out'
         )
+    if asked.overwrite_x and asked.feature_mask is not None:
+        raise OptionError(
+            "feature_mask leaves features out, and overwrite_x=True rewrites all of X: leave one "
+            "out, or pass X[mask]"
+        )
     if asked.overwrite_x and asked.sample_axis == 0:
         raise OptionError("overwrite_x=True needs samples as columns: sample_axis=1")
     if asked.batch_size > 1:

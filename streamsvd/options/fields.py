@@ -48,6 +48,7 @@ class Fields:
     sample_axis: int | None = option(AXIS, None, recorded=True)
     sample_dim: Any = option(ANYTHING, None, recorded=True)
     layer: str | None = option(ANYTHING, None, recorded=True)
+    feature_mask: Any = option(ANYTHING, None, recorded=True)
     center: str | None = option(SIDES, None, recorded=True)
     normalize: str | None = option(SIDES, None, recorded=True)
     dtype: Any = option(PRECISION, None, recorded=True)

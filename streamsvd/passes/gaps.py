@@ -125,7 +125,8 @@ class GappyGram(GramSum):
                 gram[part] += both * shared[part]
         mean, variance = shift + offset, np.diag(gram) / there
         self.missing = Missing(mean, self.counts, n_samples)
-        learned = self._learn(name, mean, variance, kept)
+        places = kept if present.places is None else present.places[kept]
+        learned = self._learn(name, mean, variance, kept, places)
         of_all = np.ones(n)
         of_all[kept] = learned.scale
         for first in range(0, n, 64):
@@ -135,13 +136,15 @@ class GappyGram(GramSum):
             gram[part] /= np.outer(of_all[part], of_all)
         return (gram if len(kept) == n else gram[np.ix_(kept, kept)]), learned
 
-    def _learn(self, name: str, mean: Array, variance: Array, kept: Array) -> Preprocessing:
+    def _learn(
+        self, name: str, mean: Array, variance: Array, kept: Array, places: Array
+    ) -> Preprocessing:
         """Mean and scale of the features that have a value, where they are asked for."""
         asked = self.preprocessing
         learned = Preprocessing.unlearned(asked.center, asked.normalize, len(kept))
         if asked.center == "features":
             learned.mean[:] = mean[kept]
         if asked.normalize == "features":
-            refuse_constant(name, variance[kept], Present(places=kept))
+            refuse_constant(name, variance[kept], Present(places=places))
             learned.scale[:] = np.sqrt(variance[kept])
         return learned

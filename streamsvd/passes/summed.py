@@ -50,6 +50,6 @@ class SummedSamples(Batches):
     def result(self) -> Any:
         """That of the sum, which is used up."""
         with self._total as total:
-            made = total.result(self.name)
+            made = total.result(self.name, self.present)
         self.missing = total.missing
         return made

@@ -7,6 +7,7 @@ import numpy as np
 
 from streamsvd.algorithm.log_check import TOLERANCE, csr_fault
 from streamsvd.arrays import Array
+from streamsvd.data.masks import described
 from streamsvd.errors import OptionError
 from streamsvd.options import Options
 from streamsvd.options.rules import DTYPES, SIDES
@@ -109,6 +110,18 @@ def counts_fault(counts: Array, n_features: int, n_samples: int, p: int) -> str 
     if np.count_nonzero(counts < n_samples) < p:
         return f"leaves fewer than {p} features with a value"
     return None
+
+
+def mask_fault(mask: Array, n_features: int, p: int, asked: Any) -> str | None:
+    """What is wrong with the features that take part, at least `p`; None if nothing is.
+
+    `asked` is what the settings say of them.
+    """
+    if mask.shape != (n_features,) or mask.dtype != bool:
+        return f"is {mask.dtype}{mask.shape}, not bool{(n_features,)}"
+    if np.count_nonzero(mask) < p:
+        return f"leaves fewer than {p} features"
+    return None if described(mask) == asked else f"is another than {asked!r} in the settings"
 
 
 def least_energy(total_energy: float) -> float:

@@ -21,6 +21,7 @@ from streamsvd.result.checks import (
     attributes_fault,
     counts_fault,
     least_energy,
+    mask_fault,
     numbers_fault,
     shares_fault,
 )
@@ -41,6 +42,8 @@ def write_solution(path: str | os.PathLike[str], made: Solution, *, overwrite: b
         "scale": made.preprocessing.scale,
         "singular_values": made.singular_values,
     }
+    if made.feature_mask is not None:
+        arrays["feature_mask"] = made.feature_mask
     if made.missing is not None:
         arrays |= {"missing/mean": made.missing.mean, "missing/counts": made.missing.counts}
     matrices = {"components": made.components}
@@ -96,8 +99,10 @@ def _fields(saved: SavedGroup) -> dict[str, Any]:
     _refuse(saved, "zarr.json", attributes_fault(attributes))
     p, n, n_samples = (attributes[key] for key in ("n_components", "n_features", "n_samples"))
     total = float(attributes["total_energy"])
-    missing = _missing(saved, p, n, n_samples)
-    fitted = n if missing is None else len(missing.kept)
+    mask = _mask(saved, p, n)
+    fitted = n if mask is None else int(np.count_nonzero(mask))
+    missing = _missing(saved, p, fitted, n_samples)
+    fitted = fitted if missing is None else len(missing.kept)
     log = _log(saved, fitted)
     preprocessing = Preprocessing(
         attributes["center"],
@@ -122,10 +127,20 @@ def _fields(saved: SavedGroup) -> dict[str, Any]:
         "stability": _stability(saved, p, n),
         "features": _labels(saved, "features", n),
         "samples": _labels(saved, "samples", n_samples),
+        "feature_mask": mask,
         "missing": missing,
         "seconds": attributes["seconds"],
         "bytes_read": attributes["bytes_read"],
     }
+
+
+def _mask(saved: SavedGroup, p: int, n: int) -> Array | None:
+    asked = saved.attributes["settings"].get("feature_mask")
+    if asked is None:
+        return None
+    mask = saved.array("feature_mask")
+    _refuse(saved, "feature_mask", mask_fault(mask, n, p, asked))
+    return mask
 
 
 def _missing(saved: SavedGroup, p: int, n: int, n_samples: int) -> Missing | None:

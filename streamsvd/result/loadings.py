@@ -41,7 +41,7 @@ class Shown(NamedTuple):
     values: sparse.csr_array
     """(p, n), components as rows."""
     left_out: Array
-    """Features without any value, NaN in pictures."""
+    """Features that are left out, NaN in pictures."""
     is_relative: bool
     """Whether each component is on a scale of its own."""
     cmap: str
@@ -59,7 +59,7 @@ class Shown(NamedTuple):
         return cls(made.components, made.left_out, True, DIVERGING, -1.0, label)
 
     def row(self, component: int) -> Array:
-        """(1, n) what is shown of one component, NaN at features without any value."""
+        """(1, n) what is shown of one component, NaN at features that are left out."""
         whole = self.values[[component]].toarray()
         whole[:, self.left_out] = np.nan
         return whole

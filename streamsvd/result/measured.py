@@ -146,8 +146,9 @@ class Measured(Solution):
         return self._as_fitted(source)
 
     def _as_fitted(self, source: Source) -> Source:
-        """With what is missing as it was in the fit: filled by the same means, or refused."""
-        return as_fitted(source, self.missing, self.settings.get("missing_value"))
+        """As it was in the fit: the same features, what is missing filled by the same means."""
+        code = self.settings.get("missing_value")
+        return as_fitted(source, self.feature_mask, self.missing, code)
 
     def check_features(self, source: Source) -> None:
         """Refuse data with other features than those of the fit."""

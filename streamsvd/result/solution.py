@@ -32,11 +32,8 @@ class History(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Components:
-    """Sparse orthonormal components of a matrix `X` of n features by N samples.
-
-    Everything follows from the transform log; sparse matrices are built on first use and kept.
-    `streamsvd.SVDResult` adds what is done with data, files and pictures.
+class Fitted:
+    """What a fit leaves: the log of its transforms, and what was learned of the data.
 
     Attributes
     ----------
@@ -75,10 +72,12 @@ class Components:
         the samples, from 0 to 1; see `streamsvd.sparse_pca_cv`, which measures it.
     features, samples : Axis or None
         What they are called, where the data said.
+    feature_mask : (n,) array of bool or None
+        The features that were to take part, where that was asked for.
     missing : Missing or None
-        What was missing, with ``missing="mean"``: how many values of each feature, and the means
-        that stand for them. Features without any value were left out of the fit: the log, `refined`
-        and `covariance` have only the others.
+        What was missing of these, with ``missing="mean"``: how many values of each feature, and the
+        means that stand for them. Features that were left out of the fit, see `left_out`, are not
+        in the log, `refined` and `covariance`.
     seconds : float or None
         What the call that made it took, refinement included; None where it was not recorded.
     bytes_read : int or None
@@ -102,6 +101,7 @@ class Components:
     stability: sparse.csr_array | None = None
     features: Axis | None = None
     samples: Axis | None = None
+    feature_mask: Array | None = None
     missing: Missing | None = None
     seconds: float | None = None
     bytes_read: int | None = None
@@ -120,12 +120,23 @@ class Components:
     @property
     def n_features(self) -> int:
         """`n`, of the data."""
+        if self.feature_mask is not None:
+            return len(self.feature_mask)
         return self.n_fitted if self.missing is None else len(self.missing.mean)
 
     @property
     def n_fitted(self) -> int:
-        """Features that have a value, which the fit has: all, unless some have none."""
+        """Features that the fit has: all but those that are left out."""
         return self.log.n_features
+
+    @cached_property
+    def _kept(self) -> Array | None:
+        """The features that the fit has, ascending; None for all."""
+        mask, missing = self.feature_mask, self.missing
+        chosen = None if mask is None else np.flatnonzero(mask)
+        if missing is None or not len(missing.left_out):
+            return chosen
+        return missing.kept if chosen is None else chosen[missing.kept]
 
     @property
     def feature_names(self) -> Array | None:
@@ -159,26 +170,36 @@ class Components:
 
     def _of_all(self, numbers: Array) -> Array:
         """Numbers of the features of the fit in the places of all, NaN between them."""
-        if self.missing is None or not len(self.missing.left_out):
+        if self._kept is None:
             return numbers
         whole = np.full(self.n_features, np.nan)
-        whole[self.missing.kept] = numbers
+        whole[self._kept] = numbers
         return whole
 
-    # ------------------------------------------------------------------------- components
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Components(Fitted):
+    """Sparse orthonormal components of a matrix `X` of n features by N samples.
+
+    Everything follows from the transform log; sparse matrices are built on first use and kept.
+    `streamsvd.SVDResult` adds what is done with data, files and pictures.
+    """
 
     @cached_property
     def components(self) -> sparse.csr_array:
         """(p, n) components as rows, by decreasing singular value.
 
-        Orthonormal to rounding and exactly zero off their supports, and for features without any
-        value. The loading of largest absolute value is positive (the first on ties).
+        Orthonormal to rounding and exactly zero off their supports, and for features that are left
+        out. The loading of largest absolute value is positive (the first on ties).
         """
-        rows = self.fitted_components
-        if self.missing is None or not len(self.missing.left_out):
+        return self.widened(self.fitted_components)
+
+    def widened(self, rows: sparse.csr_array) -> sparse.csr_array:
+        """Rows over the features of the fit as rows over all."""
+        if self._kept is None:
             return rows
-        entries = (rows.data, self.missing.kept[rows.indices], rows.indptr)
-        return sparse.csr_array(entries, shape=(self.n_components, self.n_features))
+        entries = (rows.data, self._kept[rows.indices], rows.indptr)
+        return sparse.csr_array(entries, shape=(rows.shape[0], self.n_features))
 
     @cached_property
     def fitted_components(self) -> sparse.csr_array:
@@ -279,7 +300,7 @@ class Components:
 
     @property
     def explained_variance_ratio(self) -> Array:
-        """(p,) `explained_variance` over the total variance of all features."""
+        """(p,) `explained_variance` over the total variance of the features of the fit."""
         total = self.total_energy / max(self.n_samples - 1, 1)
         return self.explained_variance / total if total > 0 else np.zeros(self.n_components)
 
@@ -290,16 +311,21 @@ class Solution(Components):
 
     @property
     def left_out(self) -> Array:
-        """Features without any value: their loadings are zero, means and scales NaN."""
-        return np.zeros(0, dtype=np.intp) if self.missing is None else self.missing.left_out
+        """Features outside of `feature_mask`, or without any value, ascending.
+
+        Their loadings are zero, means and scales NaN. The variance of them is not in the total, nor
+        are they in the share that a fill is.
+        """
+        kept = np.arange(self.n_features) if self._kept is None else self._kept
+        return np.setdiff1d(np.arange(self.n_features), kept)
 
     @property
     def n_missing(self) -> int | None:
-        """Values that were missing, of other features than `left_out`; None if none could be."""
+        """Values that were missing, of features that are not `left_out`; None if none could be."""
         return None if self.missing is None else self.missing.n_filled
 
     def map_of_components(self, first: int = 0, last: int | None = None) -> Array:
-        """(p, n) array of the components ``first..last-1``, NaN at features without any value."""
+        """(p, n) array of the components ``first..last-1``, NaN at features that are left out."""
         whole = self.components[first:last].toarray()
         whole[:, self.left_out] = np.nan
         return whole

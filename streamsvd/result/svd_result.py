@@ -120,7 +120,7 @@ class SVDResult(Refinable):
             `components` (component, *features), `mean` and `scale` (*features),
             `explained_variance`, `explained_variance_ratio` and `singular_values` (component,);
             dense. Features of several dimensions, such as pixels, have their shape again; those
-            without any value (`left_out`) are NaN.
+            that are left out (`left_out`) are NaN.
         """
         source = None if X is None else self._open(X, reading)
         return to_xarray(self, source)

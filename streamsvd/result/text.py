@@ -56,10 +56,13 @@ def facts(made: Solution) -> dict[str, str]:
     if made.mean_stability is not None:
         share = np.average(made.mean_stability, weights=np.diff(made.components.indptr))
         found["stability"] = f"{share:.0%} of the nonzeros chosen again"
+    if made.feature_mask is not None:
+        found["mask"] = f"{np.count_nonzero(made.feature_mask)} of the features take part"
     if made.missing is not None:
         found["missing"] = f"{made.n_missing} values, as means of their features"
-        if len(made.left_out):
-            found["missing"] += f"; {len(made.left_out)} features have none and are left out"
+        if len(made.missing.left_out):
+            n_out = len(made.missing.left_out)
+            found["missing"] += f"; {n_out} features have none and are left out"
     if made.seconds is not None:
         found["time"] = f"{made.seconds:.1f} s"
     if made.bytes_read is not None:
