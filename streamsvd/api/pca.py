@@ -13,7 +13,7 @@ from streamsvd.result import SVDResult
 
 def sparse_pca(
     X: Any,
-    n_components: int,
+    n_components: int | float,
     *,
     max_fill: float | None = None,
     max_nonzeros: int | None = None,
@@ -64,7 +64,8 @@ def sparse_pca(
     reduction : {None, "gram", "samples", "factor"}
         The form of ``X X^T``, see `sparse_svd`. By default the one that suits the data and
         `memory_limit`: ``"gram"`` where n x n fits and is quick (or without `refine`),
-        ``"samples"`` where these are few, else ``"factor"``. Which, and why, is logged (logger
+        ``"samples"`` where these are few, else ``"factor"``, which tells no share that
+        `n_components` may be. Which, and why, is logged (logger
         ``streamsvd``, level INFO) and in ``settings``.
     rank : int, optional
         Of the factor, see `sparse_svd`.

@@ -15,7 +15,7 @@ from streamsvd.result import SVDResult
 
 def sparse_svd(
     X: Any,
-    n_components: int,
+    n_components: int | float,
     *,
     n_transforms: int | None = None,
     algorithm: str = "coordinate",
@@ -66,8 +66,12 @@ def sparse_svd(
         a zip file, ``"group.zarr/path/inside"``), a ``.npy`` file, an open Zarr array, a NumPy,
         Dask or HDF5 array, a CSR or CSC matrix of SciPy, a pandas or polars DataFrame, an
         xarray.DataArray, an AnnData in memory or in Zarr. Never written.
-    n_components : int
-        `p`, from 1 to ``min(n, N)``.
+    n_components : int or float
+        `p`, from 1 to ``min(n, N)``. Between 0 and 1, a share of the variance: the fewest
+        components of PCA, which are dense, that explain more than that, counted as in scikit-learn;
+        sparse ones within a budget explain less. From the eigenvalues of ``X X^T``, once it is
+        summed up: with ``reduction="gram"`` (``4 n^3 / 3`` operations) or ``"samples"``; only then
+        is it known, and checked, what so many take. `SVDResult.n_components` tells the number.
     n_transforms : int, optional
         Transforms to make; ``round(10 p log2(n))`` by default, as in the author's script. More
         transforms fit better and fill the components more; see `SVDResult.at`. With
@@ -253,7 +257,7 @@ def sparse_svd(
     return fit(X, Options.of(locals()), progress, client)
 
 
-def plan_svd(X: Any, n_components: int, **options: Any) -> Plan:
+def plan_svd(X: Any, n_components: int | float, **options: Any) -> Plan:
     """What `sparse_svd` with these arguments will take, without doing any of it.
 
     Parameters
@@ -264,7 +268,8 @@ def plan_svd(X: Any, n_components: int, **options: Any) -> Plan:
     Returns
     -------
     Plan
-        Memory, disk, and bytes moved by a transform; print ``plan_svd(...).describe()``.
+        Memory, disk, and bytes moved by a transform, of one component where `n_components` is a
+        share; print ``plan_svd(...).describe()``.
 
     Raises
     ------
@@ -273,6 +278,6 @@ def plan_svd(X: Any, n_components: int, **options: Any) -> Plan:
     """
     options.pop("progress", None)
     client = options.pop("client", None)
-    checked = Options(n_components=n_components, **options)
+    checked = Options(**{"n_components": n_components, **options})
     source = taking_part(open_data(X, Ask.of(checked)), checked.feature_mask)
     return plan_fit(source, resolve(source, checked), checked, client)

@@ -67,7 +67,18 @@ def several(kind: type) -> dict[str, Any]:
     return {"type": str, "callback": numbers}
 
 
-COMPONENTS = of_fit("n_components", "How many; at most the shorter side.", "P", "--components")
+def _count_or_share(value: str) -> int | float:
+    return float(value) if "." in value else int(value)
+
+
+COMPONENTS = of_fit(
+    "n_components",
+    "How many, at most the shorter side; or a share of the variance, such as 0.9: as few as PCA "
+    "needs to explain it.",
+    "P",
+    "--components",
+    type=_count_or_share,
+)
 MAX_FILL = of_fit("max_fill", "Most nonzeros, as a share of all. [default: no limit]", "X")
 MAX_NONZEROS = of_fit("max_nonzeros", "Most nonzeros, as a count. [default: no limit]", "K")
 MAX_PER_COMPONENT = of_fit(

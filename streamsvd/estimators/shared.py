@@ -24,7 +24,7 @@ TABLES = (("pandas", "DataFrame"), ("polars", "DataFrame"))
 class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """What both estimators share: everything but how they are fitted."""
 
-    n_components: int
+    n_components: int | float
     sample_axis: int
     sample_dim: str | Sequence[str] | None
     layer: str | None

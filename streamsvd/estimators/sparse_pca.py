@@ -30,8 +30,9 @@ class StreamingSparsePCA(SparseComponents):
 
     Parameters
     ----------
-    n_components : int
-        From 1 to ``min(n_samples, n_features)``.
+    n_components : int or float
+        From 1 to ``min(n_samples, n_features)``, or a share of the variance, see
+        `streamsvd.sparse_svd`.
     max_fill, max_nonzeros, max_nonzeros_per_component, n_transforms
         See `streamsvd.sparse_pca`.
     reduction, rank
@@ -68,7 +69,7 @@ class StreamingSparsePCA(SparseComponents):
 
     def __init__(
         self,
-        n_components: int = 2,
+        n_components: int | float = 2,
         *,
         max_fill: float | None = None,
         max_nonzeros: int | None = None,

@@ -14,8 +14,9 @@ class SparseSVD(SparseComponents):
 
     Parameters
     ----------
-    n_components : int
-        From 1 to ``min(n_samples, n_features)``.
+    n_components : int or float
+        From 1 to ``min(n_samples, n_features)``, or a share of the variance, see
+        `streamsvd.sparse_svd`.
     n_transforms, algorithm, batch_size, selection, reduction, rank, fill_penalty, max_fill
         See `streamsvd.sparse_svd`.
     max_nonzeros, max_nonzeros_per_component, pivot, refine, effort, center, normalize, dtype, tol
@@ -61,7 +62,7 @@ class SparseSVD(SparseComponents):
 
     def __init__(
         self,
-        n_components: int = 2,
+        n_components: int | float = 2,
         *,
         n_transforms: int | None = None,
         algorithm: str = "coordinate",

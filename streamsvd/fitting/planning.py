@@ -24,14 +24,18 @@ logger = logging.getLogger("streamsvd")
 
 
 def resolve(source: Source, options: Options) -> Problem:
-    """The problem that `options` pose of `source`; refuses one that its shape rules out."""
+    """The problem that `options` pose of `source`; refuses one that its shape rules out.
+
+    Where components are asked for as a share, that of one component.
+    """
+    options = with_one(options)
     options.check_shape(source.n_features, source.n_samples, source.mask is not None)
     return posed(source, options)
 
 
 def posed(source: Source, options: Options) -> Problem:
     """The same before the number of samples is known."""
-    is_reduced = options.reduction is not None
+    options, is_reduced = with_one(options), options.reduction is not None
     if options.reduction in MODELS and (
         not options.refine or options.budget(source.n_features) is None
     ):
@@ -57,6 +61,22 @@ def posed(source: Source, options: Options) -> Problem:
     )
 
 
+def with_one(options: Options) -> Options:
+    """The same options with one component, where their number comes with the data.
+
+    Refuses a share where nothing tells what components explain.
+    """
+    if options.share is None:
+        return options
+    if options.reduction not in ("gram", "samples"):
+        raise OptionError(
+            f"n_components={options.share:g}, a share of the variance, needs all that PCA explains,"
+            f' which reduction={options.reduction!r} does not tell: pass reduction="gram", or '
+            '"samples" for few samples, or a number'
+        )
+    return replace(options, n_components=1, batch_size=1)
+
+
 def choose_form(source: Source, options: Options) -> Options:
     """The same options, with the form of ``X X^T`` that suits the source where none is given.
 
@@ -70,7 +90,8 @@ def choose_form(source: Source, options: Options) -> Options:
     if not options.refine:
         return on_gram
     problem = resolve(source, on_gram)  # what counts are the sizes, which any form tells
-    form, why = choose_reduction(problem, options.memory_bytes or free_memory() // 2)
+    most = options.memory_bytes or free_memory() // 2
+    form, why = choose_reduction(problem, most, exact=options.share is not None)
     logger.info("reduction=%r: %s", form, why)
     return replace(options, reduction=form)
 

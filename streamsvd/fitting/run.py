@@ -19,6 +19,7 @@ from streamsvd.fitting.engines import Engine, choose_engine
 from streamsvd.fitting.interrupts import StopRequest, raise_for, stop_requests
 from streamsvd.fitting.missing import fit_present
 from streamsvd.fitting.planning import plan_fit, resolve
+from streamsvd.fitting.reduced import formed
 from streamsvd.fitting.shorter import shortened
 from streamsvd.fitting.workspace import Workspace
 from streamsvd.options import Ask, Options
@@ -28,6 +29,7 @@ from streamsvd.passes.summed import SummedSamples
 from streamsvd.plan import Plan
 from streamsvd.problem import Problem
 from streamsvd.progress import Progress, progress_bar
+from streamsvd.refinement.covariance import fewest
 from streamsvd.result.svd_result import SVDResult
 from streamsvd.version import __version__
 
@@ -61,8 +63,17 @@ def _fit(source: Source, options: Options, progress: Progress, client: Any) -> S
     problem = resolve(source, options)
     plan = plan_fit(source, problem, options, client)
     logger.info(plan.describe())
+    share, made = options.share, None
+    if share is not None:
+        made = formed(source, problem, options, plan, client, progress)
+        p = fewest(made.covariance, share, min(source.n_features, source.n_samples))
+        logger.info("n_components=%g: %d components of PCA explain that share", share, p)
+        options = replace(options, n_components=p)
+        problem = resolve(source, options)
+        plan = plan_fit(source, problem, options, client)
     with stop_requests() as stop, _workspace(options, plan, client) as space:
-        engine = choose_engine(source, problem, options, plan, space, client, progress)
+        engine = choose_engine(source, problem, options, plan, space, client, progress, made)
+        made = None  # the engine frees it
         try:
             result = _Run(source, problem, options, engine, space, progress, stop).result()
         except OSError as error:
@@ -86,6 +97,8 @@ def _fit(source: Source, options: Options, progress: Progress, client: Any) -> S
                 client=client,
                 progress=progress,
             )
+    if share is not None:
+        result = replace(result, settings=result.settings | {"share": share})
     return result
 
 

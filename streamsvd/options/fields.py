@@ -10,6 +10,7 @@ from streamsvd.options.rules import (
     BUDGET,
     CHUNKS,
     CODE,
+    COMPONENTS,
     EFFORT,
     FLAG,
     MAPPING,
@@ -29,7 +30,7 @@ from streamsvd.options.rules import (
 class Fields:
     """What `streamsvd.sparse_svd` takes beside the data; see there."""
 
-    n_components: int = option(whole(1), recorded=True)
+    n_components: int = option(COMPONENTS, recorded=True)
     n_transforms: int | None = option(whole(0), None)
     algorithm: str = option(one_of("coordinate", "block"), "coordinate", recorded=True)
     batch_size: int = option(whole(1), 1, recorded=True)
@@ -64,6 +65,11 @@ class Fields:
     n_threads: int | None = option(whole(1), None)
     tol: float = option(number(0.0), 0.0, recorded=True)
     random_state: int | None = option(whole(0), None, recorded=True)
+
+    @property
+    def share(self) -> float | None:
+        """What `n_components` is where it is a share of the variance, and no number yet."""
+        return self.n_components if isinstance(self.n_components, float) else None
 
     def recorded(self) -> dict[str, Any]:
         """The options that determine the result, by name."""

@@ -63,6 +63,17 @@ def number(least: float, most: float = math.inf) -> Rule:
     return Rule(check, float)
 
 
+def check_components(name: str, value: Any) -> None:
+    """A number of components, or the share of the variance that they explain."""
+    is_share = isinstance(value, float | np.floating) and 0.0 < value < 1.0
+    is_number = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 1
+    if not is_share and not is_number:
+        raise OptionError(
+            f"{name} must be an integer of at least 1, or a share of the variance between 0 and 1; "
+            f"got {value!r}"
+        )
+
+
 def one_of(*values: Any, kind: Any = object) -> Rule:
     """One of some values, of the type `kind`: else True would be 1."""
 
@@ -80,6 +91,7 @@ def _check_mapping(name: str, value: Any) -> None:
         raise OptionError(f"{name} must be a dict; got {type(value).__name__}")
 
 
+COMPONENTS = Rule(check_components)
 FLAG = one_of(False, True, kind=bool)
 AXIS = one_of(0, 1, kind=int | np.integer)
 SIDES = one_of(None, "features", "samples")

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh, qr
+from scipy.linalg import eigh, eigvalsh, qr
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from streamsvd.arrays import Array
@@ -243,6 +243,20 @@ class Samples(Factor):
 
     def __init__(self, data: Array) -> None:
         super().__init__(data)
+
+
+def fewest(cov: Covariance, share: float, most: int) -> int:
+    """The fewest eigenvectors that explain more than a share of the trace, at most `most`.
+
+    As scikit-learn's PCA counts them. All eigenvalues, ``4 n^3 / 3`` operations and a copy of the
+    matrix; of data those of the smaller (N, N) matrix.
+    """
+    assert isinstance(cov, Gram | Samples)  # noqa: S101  (a factor tells of the leading ones alone)
+    matrix = cov.matrix if isinstance(cov, Gram) else cov.factor.T @ cov.factor
+    values = np.maximum(eigvalsh(matrix)[::-1], 0.0)
+    total = values.sum()
+    explained = np.cumsum(values / total) if total > 0 else np.ones(1)
+    return min(int(np.searchsorted(explained, share, side="right")) + 1, most)
 
 
 def _leading(matrix: Array, p: int) -> tuple[Array, Array]:

@@ -15,7 +15,7 @@ from streamsvd.result.certificate import Certificate
 
 STOPPED = ("n_transforms", "converged")
 
-NOT_OPTIONS = ("streamsvd", "batches", "packing")
+NOT_OPTIONS = ("streamsvd", "batches", "packing", "share")
 """What settings record besides options."""
 
 
