@@ -176,6 +176,7 @@ def info(result: str) -> None:
 @click.argument("result")
 @click.argument("source")
 @option("--out", "Where the scores go; new.", "SCORES.zarr", required=True)
+@option("--dtype", "Precision of the scores. [default: float64]", values=DTYPES)
 @options_of(AS_FITTED)
 @SCHEDULER
 @QUIET

@@ -15,6 +15,7 @@ from streamsvd.data.labels import named
 from streamsvd.data.source import Source, is_a, mask_of
 from streamsvd.errors import OptionError
 from streamsvd.options import Ask
+from streamsvd.options.rules import PRECISION
 from streamsvd.progress import Progress
 from streamsvd.result import SVDResult
 
@@ -35,6 +36,7 @@ class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     decode: bool
     storage_options: dict[str, Any] | None
     sparse_components: bool
+    scores_dtype: str | None
     progress: Progress
     _result: SVDResult | None = None
     _solver: Callable[..., SVDResult]
@@ -50,18 +52,22 @@ class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         y
             Ignored.
         """
+        if self.scores_dtype is not None:
+            PRECISION.check("dtype", self.scores_dtype)
         self._result = self._solve(self._open(X, reset=True))
         return self
 
     def transform(self, X: Any) -> Array:
-        """Scores of the samples, (n_samples, n_components).
+        """Scores of the samples, (n_samples, n_components), of `scores_dtype`.
 
         Each sample's scores depend on that sample alone, bit for bit. Data on disk are read chunk
         by chunk; ``result_.transform(X, out)`` writes the scores of very many samples to disk.
         """
         check_is_fitted(self)
         source = self._open(X, reset=False)
-        scores: Array = self.result_.transform(source, progress=self.progress)
+        scores: Array = self.result_.transform(
+            source, dtype=self.scores_dtype, progress=self.progress
+        )
         return scores.T if source.sample_axis else scores
 
     def inverse_transform(self, X: Any) -> Array:
@@ -155,7 +161,7 @@ class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     def _solve(self, source: Source) -> SVDResult:
         options = self.get_params(deep=False)
-        del options["sparse_components"]
+        del options["sparse_components"], options["scores_dtype"]
         return self._solver(source, **(options | self._reading(source)))
 
     def _reading(self, source: Source) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class StreamingSparsePCA(SparseComponents):
         See `streamsvd.sparse_pca`, and `partial_fit` for what they mean there.
     fill_penalty, pivot, refine, effort, center, normalize, tol
         See `streamsvd.sparse_pca`.
-    sample_axis, sample_dim, layer, sparse_components, progress
+    sample_axis, sample_dim, layer, sparse_components, scores_dtype, progress
         See `SparseSVD`.
     feature_mask, missing, missing_value, missing_chunks, decode
         See `streamsvd.sparse_pca`.
@@ -96,6 +96,7 @@ class StreamingSparsePCA(SparseComponents):
         n_threads: int | None = None,
         tol: float = 1e-8,
         sparse_components: bool = False,
+        scores_dtype: str | None = None,
         progress: Progress = False,
     ) -> None:
         self._keep(locals())

@@ -33,6 +33,10 @@ class SparseSVD(SparseComponents):
     sparse_components : bool
         Whether `components_` is a SciPy matrix instead of an array.
 
+    scores_dtype : {None, "float32", "float64"}
+        Of what `transform` gives: float64 by default, also of float32 data, where scikit-learn's
+        PCA gives float32.
+
     Attributes
     ----------
     components_ : (n_components, n_features) array, or csr_array
@@ -96,6 +100,7 @@ class SparseSVD(SparseComponents):
         tol: float = 0.0,
         random_state: int | None = None,
         sparse_components: bool = False,
+        scores_dtype: str | None = None,
         progress: Progress = False,
     ) -> None:
         self._keep(locals())

@@ -8,6 +8,7 @@ import numpy as np
 from scipy import linalg, sparse
 
 from streamsvd.arrays import Array
+from streamsvd.errors import OptionError
 from streamsvd.passes.moments import Moments, add_up
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.passes.strips import StripReader
@@ -141,17 +142,31 @@ def write_scores(
 ) -> None:
     """Write the scores of the samples of `reader` to their places in `target`.
 
-    Samples are the columns of `target`, (p, N), or its rows, as they are in the source.
+    Samples are the columns of `target`, (p, N), or its rows, as they are in the source. They are
+    computed in float64, and rounded to the type of `target`.
     """
     for start, strip in reader:
         preprocessing.apply(strip)
         scores = components @ strip.astype(np.float64, copy=False)
+        scores = _rounded(scores, np.dtype(target.dtype))
         where = slice(start, start + scores.shape[1])
         if reader.source.sample_axis:
             target[:, where] = scores
         else:
             target[where, :] = scores.T
         on_samples(scores.shape[1])
+
+
+def _rounded(scores: Array, dtype: np.dtype[Any]) -> Array:
+    """Scores as numbers of `dtype`; refuses those beyond it."""
+    with np.errstate(over="ignore"):
+        found = scores.astype(dtype, copy=False)
+    if not np.isfinite(found).all() and np.isfinite(scores).all():
+        raise OptionError(
+            f"scores as large as {np.abs(scores).max():.3g} are beyond {dtype}: leave dtype= out, "
+            "or rescale the data"
+        )
+    return found
 
 
 def _ratio(part: float, whole: float) -> float | None:

@@ -13,7 +13,7 @@ from streamsvd.data import Source, open_data
 from streamsvd.data.missing import as_fitted
 from streamsvd.errors import OptionError
 from streamsvd.options import Ask, Reading
-from streamsvd.options.rules import parse_size
+from streamsvd.options.rules import parse_size, working_dtype
 from streamsvd.passes.measure import Accuracy, accuracy_of, sum_up, write_scores
 from streamsvd.passes.strips import StripReader
 from streamsvd.progress import Progress, progress_bar
@@ -30,6 +30,7 @@ class Measured(Solution):
         X: Any,
         out: str | os.PathLike[str] | None = None,
         *,
+        dtype: Any = None,
         client: Any = None,
         progress: Progress = None,
         **reading: Unpack[Reading],
@@ -43,6 +44,9 @@ class Measured(Solution):
         out : path, optional
             Write a new Zarr array here, chunked like the strips that are read, and return it; it
             is there when it is complete.
+        dtype : {None, "float32", "float64"}
+            Of the scores, float64 by default, also of float32 data. They are computed in float64 in
+            any case; float32 rounds them once, for half of the memory, or of the disk.
         client : distributed.Client, optional
             Work on a Dask cluster, whose workers read `X` and write `out`: they must see both. Each
             chunk of `out` has one writer.
@@ -56,9 +60,10 @@ class Measured(Solution):
         Returns
         -------
         (p, N) array, or (N, p) when samples are rows
-            Float64. Each sample's scores depend on that sample alone, bit for bit: what is missing
-            of it is filled by the means of the fit, where that was with ``missing="mean"``.
+            Of `dtype`. Each sample's scores depend on that sample alone, bit for bit: what is
+            missing of it is filled by the means of the fit, where that was with ``missing="mean"``.
         """
+        number = working_dtype(np.dtype(np.float64), dtype)
         source = self._open(X, reading)
         shape = (self.n_components, source.n_samples)
         reader = StripReader(source, self.dtype)
@@ -66,7 +71,7 @@ class Measured(Solution):
         if out is None:
             if client is not None:
                 raise OptionError("transform(client=...) writes to a store: give out=")
-            scores = np.empty(shape if source.sample_axis else shape[::-1])
+            scores = np.empty(shape if source.sample_axis else shape[::-1], number)
             with progress_bar(progress, "transform", source.n_samples) as advance:
                 write_scores(*fitted, reader, scores, advance)
             return scores
@@ -74,7 +79,7 @@ class Measured(Solution):
         if source.sample_axis == 0:
             shape, chunks = shape[::-1], chunks[::-1]
         with (
-            new_output(out, shape, chunks, np.dtype(np.float64)) as array,
+            new_output(out, shape, chunks, number) as array,
             progress_bar(progress, "transform", source.n_samples) as advance,
         ):
             if client is None:
