@@ -173,13 +173,15 @@ def test_summary_of_a_converged_fit(tmp_path):
     assert re.search(r"transforms +0; the fit stopped: no pair had a score above the toler", out)
 
 
-def test_note_on_the_orientation(tmp_path):
-    write(tmp_path / "x.zarr", data(60, 12))
+def test_a_warning_of_the_orientation(tmp_path):
+    write(tmp_path / "x.zarr", data(60, 5))
     fit = ("fit", tmp_path / "x.zarr", "--components", 2, "--transforms", 3)
-    note = run(*fit, "--out", tmp_path / "a.zarr").stderr
-    assert "60 features are more than 12 samples" in note
-    assert "pass --sample-axis 0" in note
-    assert run(*fit, "--sample-axis", 0, "--out", tmp_path / "b.zarr").stderr == ""
+    (note,) = run(*fit, "--out", tmp_path / "a.zarr").stderr.splitlines()
+    assert note.startswith("Warning: ")
+    assert "has 60 features and 5 samples, so it may be transposed" in note
+    assert "pass --sample-axis 0 if they are rows, or --sample-axis 1" in note
+    for axis in (0, 1):
+        assert run(*fit, "--sample-axis", axis, "--out", tmp_path / f"b{axis}").stderr == ""
 
 
 def test_results_are_not_overwritten(store, result):

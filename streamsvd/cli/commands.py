@@ -5,7 +5,9 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from streamsvd.cli.options import (
     options_of,
     sample_axis_option,
 )
-from streamsvd.errors import OptionError, StreamSVDError
+from streamsvd.errors import OptionError, StreamSVDError, StreamSVDWarning
 from streamsvd.options.rules import DTYPES
 from streamsvd.version import __version__
 
@@ -37,7 +39,8 @@ class Commands(click.Group):
         notes = Notes()
         logging.getLogger("streamsvd").addHandler(notes)
         try:
-            return super().invoke(ctx)
+            with warnings_shown():
+                return super().invoke(ctx)
         except KeyboardInterrupt as stop:
             if not str(stop):  # else the note on how to go on has been shown
                 click.echo("Interrupted.", err=True)
@@ -49,6 +52,23 @@ class Commands(click.Group):
             raise click.ClickException(in_our_words(message)) from error
         finally:
             logging.getLogger("streamsvd").removeHandler(notes)
+
+
+@contextmanager
+def warnings_shown() -> Iterator[None]:
+    """Show the library's warnings without the line of code that they are about."""
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *args: Any, **more: Any) -> None:
+        if issubclass(category, StreamSVDWarning):
+            click.echo(f"Warning: {in_our_words(str(message))}", err=True)
+        else:
+            usual(message, category, *args, **more)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", StreamSVDWarning)
+        warnings.showwarning = show
+        yield
 
 
 class Notes(logging.Handler):
@@ -348,12 +368,6 @@ def _fit_and_save(
         result = method(source, client=client, **options)
     result.save(out, overwrite=overwrite)
     _echo([*summary(result), f"saved               {out}"])
-    if result.n_features > result.n_samples:
-        click.echo(
-            f"Note: {result.n_features} features are more than {result.n_samples} samples; if they "
-            f"are the other way round, pass --sample-axis {1 - result.sample_axis}.",
-            err=True,
-        )
 
 
 def _echo(lines: list[str]) -> None:

@@ -17,9 +17,12 @@ from streamsvd.data.matrices import open_array, open_dask, open_npy, open_sparse
 from streamsvd.data.source import Source, is_a
 from streamsvd.data.tables import open_pandas, open_polars
 from streamsvd.data.zarr_nodes import encoding_of, open_node, open_zarr
-from streamsvd.errors import SourceError
+from streamsvd.errors import SourceError, warn
 from streamsvd.options import Ask
 from streamsvd.options.rules import check_axis, check_missing
+
+MANY = 10
+"""So many times more features than samples look like samples as rows."""
 
 Opener = Callable[[Any, Ask, Ask], Source]
 """Takes the data, what the user says of them, and what holds where that is nothing."""
@@ -45,6 +48,12 @@ def open_data(x: Any, ask: Ask, fitted: Ask | None = None) -> Source:
         What cannot be read as a matrix of real numbers, with the remedy.
     OptionError
         An option of another kind of data.
+
+    Warns
+    -----
+    StreamSVDWarning
+        Features are more than `MANY` times as many as the samples, of data of a kind that has no
+        natural axis of samples, and neither `ask` nor `fitted` says which it is.
     """
     if isinstance(x, Source):
         return x
@@ -60,7 +69,24 @@ def open_data(x: Any, ask: Ask, fitted: Ask | None = None) -> Source:
             "or a Dask array, a CSR or CSC matrix, a pandas or polars DataFrame, an "
             "xarray.DataArray or an AnnData"
         )
-    return opener(x, ask, fitted)
+    source = opener(x, ask, fitted)
+    if fitted == Ask() and ask.sample_axis is None and ask.sample_dim is None:
+        _warn_if_transposed(source)
+    return source
+
+
+def _warn_if_transposed(source: Source) -> None:
+    """Warn of features that are many more than samples, where samples are columns unasked.
+
+    Not of a single sample, which nobody means to be a feature.
+    """
+    n, n_samples = source.n_features, source.n_samples
+    if source.sample_axis == 1 and n > MANY * n_samples > MANY:
+        warn(
+            f"{source.name} has {n} features and {n_samples} samples, so it may be transposed: "
+            "samples are columns by default; pass sample_axis=0 if they are rows, or sample_axis=1 "
+            "if they are not, which says so without this warning"
+        )
 
 
 def opener_of(x: Any) -> Opener | None:
