@@ -373,6 +373,36 @@ def test_cross_validation() -> None:
     assert not stability[:, ~MASK].any()
 
 
+def test_cross_validation_of_what_is_missing(tmp_path: Path) -> None:
+    """As filled by hand, by the means of all samples."""
+    whole = X.copy()
+    whole[0, ::7] = whole[3, 5] = np.nan
+    whole[2] = whole[OUT] = np.nan
+    kept = np.setdiff1d(KEPT, 2)
+    means = np.nanmean(whole[kept], axis=1, keepdims=True)
+    hand_filled = np.where(np.isnan(whole[kept]), means, whole[kept])
+    grid: dict[str, Any] = {"n_components": [1, 2], "max_fill": [0.6], "folds": 2}
+    coded = np.where(np.isnan(whole), -9.0, whole)
+    asked: dict[str, Any] = {"missing": "mean", "missing_value": -9}
+    made = sparse_pca_cv(coded, feature_mask=MASK, **asked, **grid)
+    hand = sparse_pca_cv(hand_filled, **grid)
+    np.testing.assert_allclose(made.predicted_variance, hand.predicted_variance, atol=1e-9)
+    assert_sliced(made.result, hand.result, kept)
+    assert made.result.stability is not None
+    assert made.result.stability.shape == (made.result.n_components, N)
+    assert made.result.n_missing == np.isnan(whole[kept]).sum()
+    made.result.save(tmp_path / "r")
+    assert differences(SVDResult.load(tmp_path / "r"), made.result) == []
+    scores = made.result.transform(coded)
+    np.testing.assert_allclose(scores, hand.result.transform(hand_filled), atol=1e-9)
+    single: dict[str, Any] = {"normalize": "features", "feature_mask": MASK, **asked}
+    scaled = sparse_pca_cv(coded, 2, max_fill=0.6, folds=2, **single).result
+    expected = sparse_pca(coded, 2, max_fill=0.6, reduction="gram", **single)
+    np.testing.assert_allclose(scaled.scale, expected.scale, rtol=1e-12)
+    with pytest.raises(SourceError, match=r"missing_value=-9.* at feature 0, sample 0"):
+        sparse_pca_cv(coded, missing_value=-9, **grid)
+
+
 def test_the_command_line(tmp_path: Path, by_hand: SVDResult) -> None:
     source, mask = write_zarr(tmp_path / "x.zarr", X, (4, 13)), tmp_path / "mask.npy"
     np.save(mask, MASK)

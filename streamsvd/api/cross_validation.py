@@ -27,6 +27,8 @@ def sparse_pca_cv(
     feature_mask: Any = None,
     center: str | None = "features",
     normalize: str | None = None,
+    missing: str = "error",
+    missing_value: float | None = None,
     missing_chunks: str = "error",
     decode: bool = True,
     storage_options: dict[str, Any] | None = None,
@@ -49,6 +51,9 @@ def sparse_pca_cv(
         As in `sparse_pca`. A Dask array, too, is read by this process.
     storage_options
         As in `sparse_pca`.
+    missing, missing_value
+        As in `sparse_pca`: means, and the shares of values that scales are over, are those of all
+        samples, also of the fold left out, from a pass before the others.
     n_components, max_fill : int, float or sequence
         The grid: numbers of components, and budgets as a share of ``p n``.
     folds : int

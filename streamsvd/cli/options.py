@@ -287,6 +287,8 @@ CV = [
     LAYER,
     FEATURE_MASK,
     of_fit("normalize", "Scale each feature to variance 1. [default: no]", values=["features"]),
+    MISSING_ENTRIES,
+    MISSING_VALUE,
     MISSING_CHUNKS,
     DECODE,
     of_fit("memory_limit", 'Such as "2GiB". [default: half of what is free]', "SIZE"),

@@ -50,6 +50,15 @@ def fit_present(
             counts = np.zeros(source.n_features, dtype=np.int64)
             return replace(made, missing=Missing(made.mean, counts, source.n_samples))
     plan_fit(asking, resolve(asking, options), options, client)  # refuse what cannot be done
+    source, missing = with_means(source, options.missing_value, progress, client)
+    return replace(fit_one(source), missing=missing)
+
+
+def with_means(
+    source: Source, missing_value: float | None, progress: Progress, client: Any = None
+) -> tuple[Source, Missing]:
+    """`source` filled by the means of what is there, from a pass of their own."""
+    asking = Filled(source, missing_value)
     with progress_bar(progress, "means", source.n_samples) as advance:
         if client is not None and (source.readable_by_workers or source.computed_by_workers):
             missing = cluster_missing(client, asking, advance)
@@ -57,8 +66,8 @@ def fit_present(
             missing = find_missing(asking, advance)
     _report(source, missing)
     if missing.counts.any():
-        source = filled(source, missing, options.missing_value)
-    return replace(fit_one(source), missing=missing)
+        source = filled(source, missing, missing_value)
+    return source, missing
 
 
 def _report(source: Source, missing: Missing) -> None:
