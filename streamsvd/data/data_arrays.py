@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from streamsvd.arrays import Array
-from streamsvd.data.labels import Axis
+from streamsvd.data.labels import Axis, Level, levels_of
 from streamsvd.data.source import Source, Strips, dense, refuse_options
 from streamsvd.errors import OptionError
 from streamsvd.options import Ask
@@ -68,5 +68,13 @@ def _sample_dims(x: Any, ask: Ask, fitted: Ask, name: str) -> tuple[str, ...]:
 
 
 def _axis_of(x: Any, dims: tuple[str, ...]) -> Axis:
-    coords = {dim: np.asarray(x.coords[dim].values) for dim in dims if dim in x.coords}
-    return Axis(tuple(map(str, dims)), tuple(x.sizes[dim] for dim in dims), coords)
+    coords: dict[str, Array] = {}
+    levels: dict[str, tuple[Level, ...]] = {}
+    for dim in dims:
+        index = getattr(x.xindexes.get(dim), "index", None)
+        if hasattr(index, "levels"):
+            levels[str(dim)] = levels_of(index, str(dim))
+        elif dim in x.coords:
+            coords[str(dim)] = np.asarray(x.coords[dim].values)
+    shape = tuple(x.sizes[dim] for dim in dims)
+    return Axis(tuple(map(str, dims)), shape, coords, levels)

@@ -4,11 +4,29 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamsvd.arrays import Array
+
+
+class Level(NamedTuple):
+    """One level of a stacked dimension, as in a MultiIndex of pandas.
+
+    Attributes
+    ----------
+    name : str
+        Of the dimension that was stacked.
+    values : (m,) array
+        What occurs along it, each once, in its order there.
+    codes : (size,) int64 array
+        Which of the values stands at each place; -1 for none.
+    """
+
+    name: str
+    values: Array
+    codes: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,7 +34,8 @@ class Axis:
     """One axis of a matrix: the dimensions it is made of, and the coordinates along each.
 
     The columns of a table are one dimension; the pixels of images are two, ``("y", "x")``, the
-    last of them the fastest.
+    last of them the fastest. Pixels of which some were dropped are one dimension that was stacked:
+    its coordinates are places, of as many levels.
 
     Attributes
     ----------
@@ -26,11 +45,14 @@ class Axis:
         Their sizes; the product is the size of the axis.
     coords : dict of str to (size,) array
         Names, positions or times along a dimension; those without any are left out.
+    levels : dict of str to tuple of Level
+        The same of dimensions that were stacked.
     """
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]
     coords: Mapping[str, Array] = field(default_factory=dict)
+    levels: Mapping[str, tuple[Level, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return math.prod(self.shape)
@@ -41,10 +63,24 @@ class Axis:
 
         None when a dimension has none.
         """
-        if not all(dim in self.coords for dim in self.dims):
+        if not all(dim in self.coords or dim in self.levels for dim in self.dims):
             return None
-        columns = [[str(value) for value in self.coords[dim]] for dim in self.dims]
+        columns = [self._names_along(dim) for dim in self.dims]
         return np.array([",".join(place) for place in product(*columns)], dtype=object)
+
+    @property
+    def taken(self) -> set[str]:
+        """All names that the axis has of its own: of dimensions and of levels."""
+        return {*self.dims, *(level.name for some in self.levels.values() for level in some)}
+
+    def _names_along(self, dim: str) -> list[str]:
+        if dim in self.coords:
+            return [str(value) for value in self.coords[dim]]
+        columns = []
+        for level in self.levels[dim]:
+            words = [*map(str, level.values), "nan"]  # the last for a code of -1
+            columns.append([words[code] for code in level.codes])
+        return [",".join(place) for place in zip(*columns, strict=True)]
 
     def difference(self, other: "Axis") -> str | None:
         """The first place that is called otherwise in `other`, for an error; None if there is none.
@@ -66,6 +102,23 @@ def named(dim: str, names: Any) -> Axis:
     return Axis((dim,), names.shape, {dim: names})
 
 
+def levels_of(index: Any, dim: str) -> tuple[Level, ...]:
+    """The levels of a MultiIndex of pandas along `dim`, without values that do not occur.
+
+    Levels without a name of their own are called as xarray does, ``dim_level_0``.
+    """
+    index = index.remove_unused_levels()
+    names = [
+        f"{dim}_level_{k}" if name is None else str(name) for k, name in enumerate(index.names)
+    ]
+    if len({dim, *names}) <= len(names):
+        names = [f"{dim}_level_{k}" for k in range(len(names))]
+    return tuple(
+        Level(name, np.asarray(values), np.asarray(codes, dtype=np.int64))
+        for name, values, codes in zip(names, index.levels, index.codes, strict=True)
+    )
+
+
 # ------------------------------------------------------------------------------------- on disk
 
 
@@ -73,28 +126,38 @@ def pack(axis: Axis | None) -> tuple[dict[str, Array], dict[str, Any] | None]:
     """Arrays of numbers, by name, and a description that is JSON; `unpack` undoes it.
 
     Text is held as one array of UTF-8 and the places where each piece ends, since text has no data
-    type that all Zarr libraries agree on; times as integers.
+    type that all Zarr libraries agree on; times as integers; a stacked dimension as its levels.
     """
     if axis is None:
         return {}, None
     arrays: dict[str, Array] = {}
-    kinds: list[str | None] = []
+    kinds: list[Any] = []
     for k, dim in enumerate(axis.dims):
-        values = axis.coords.get(dim)
-        if values is None:
-            kinds.append(None)
-        elif values.dtype.kind in "biuf":
-            arrays[str(k)] = values
-            kinds.append("numbers")
-        elif values.dtype.kind in "mM":
-            arrays[str(k)] = values.astype(np.int64)
-            kinds.append(values.dtype.str)
+        if dim in axis.levels:
+            kinds.append([])
+            for j, level in enumerate(axis.levels[dim]):
+                packed, kind = _pack_values(f"{k}/level{j}", level.values)
+                arrays |= {**packed, f"{k}/codes{j}": level.codes}
+                kinds[-1].append({"name": level.name, "values": kind, "count": len(level.values)})
+        elif dim in axis.coords:
+            packed, kind = _pack_values(str(k), axis.coords[dim])
+            arrays |= packed
+            kinds.append(kind)
         else:
-            pieces = [str(value).encode() for value in values]
-            arrays[f"{k}/text"] = np.frombuffer(b"".join(pieces), dtype=np.uint8)
-            arrays[f"{k}/ends"] = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
-            kinds.append("text")
+            kinds.append(None)
     return arrays, {"dims": list(axis.dims), "shape": list(axis.shape), "coords": kinds}
+
+
+def _pack_values(name: str, values: Array) -> tuple[dict[str, Array], str]:
+    """Arrays and the kind of the values along one dimension."""
+    if values.dtype.kind in "biuf":
+        return {name: values}, "numbers"
+    if values.dtype.kind in "mM":
+        return {name: values.astype(np.int64)}, values.dtype.str
+    pieces = [str(value).encode() for value in values]
+    text = np.frombuffer(b"".join(pieces), dtype=np.uint8)
+    ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
+    return {f"{name}/text": text, f"{name}/ends": ends}, "text"
 
 
 def unpack(
@@ -102,7 +165,7 @@ def unpack(
 ) -> Axis | None:
     """The axis of `size` that `pack` took apart; `array` gives the arrays by name.
 
-    `ValueError` or `TypeError` where they do not make one.
+    `ValueError`, `KeyError` or `TypeError` where they do not make one.
     """
     if described is None:
         return None
@@ -111,15 +174,39 @@ def unpack(
     if not is_named or not all(type(n) is int for n in shape) or math.prod(shape) != size:
         raise ValueError(f"dimensions {dims} of shape {shape} for {size}")
     coords: dict[str, Array] = {}
+    levels: dict[str, tuple[Level, ...]] = {}
     for k, (dim, count, kind) in enumerate(zip(dims, shape, described["coords"], strict=True)):
-        if kind is None:
-            continue
-        coords[dim] = _text(array, str(k)) if kind == "text" else array(str(k))
-        if coords[dim].shape != (count,):
-            raise ValueError(f"{coords[dim].shape} names for {count} of {dim}")
-        if kind not in ("numbers", "text"):
-            coords[dim] = coords[dim].astype(_time(kind))
-    return Axis(dims, shape, coords)
+        if isinstance(kind, list):
+            levels[dim] = tuple(_level(array, k, j, told, count) for j, told in enumerate(kind))
+        elif kind is not None:
+            coords[dim] = _values(array, str(k), kind, count, dim)
+    axis = Axis(dims, shape, coords, levels)
+    if len(axis.taken) < len(dims) + sum(map(len, levels.values())):
+        raise ValueError(f"dimensions or levels of one name: {sorted(axis.taken)}")
+    return axis
+
+
+def _level(array: Callable[[str], Array], k: int, j: int, told: Any, count: int) -> Level:
+    """Level `j` of dimension `k`, which has `count` places."""
+    name, m = told["name"], told["count"]
+    if not isinstance(name, str) or type(m) is not int:
+        raise ValueError(f"a level {name!r} of {m!r} values")
+    values, codes = _values(array, f"{k}/level{j}", told["values"], m, name), array(f"{k}/codes{j}")
+    if codes.shape != (count,) or codes.dtype != np.int64:
+        raise ValueError(f"codes are {codes.dtype}{codes.shape} for {count} of {name}")
+    if codes.min(initial=0) < -1 or codes.max(initial=-1) >= m:
+        raise ValueError(f"codes of {name} are not all from -1 to {m - 1}")
+    if len(set(values.tolist())) < m:
+        raise ValueError(f"values of {name} occur twice")
+    return Level(name, values, codes)
+
+
+def _values(array: Callable[[str], Array], name: str, kind: Any, count: int, dim: str) -> Array:
+    """The `count` values along a dimension or level, as `_pack_values` took them apart."""
+    values = _text(array, name) if kind == "text" else array(name)
+    if values.shape != (count,):
+        raise ValueError(f"{values.shape} names for {count} of {dim}")
+    return values if kind in ("numbers", "text") else values.astype(_time(kind))
 
 
 def _text(array: Callable[[str], Array], name: str) -> Array:

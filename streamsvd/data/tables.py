@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from streamsvd.arrays import Array
-from streamsvd.data.labels import Axis, named
+from streamsvd.data.labels import Axis, levels_of, named
 from streamsvd.data.source import Source, Strips, refuse_options
 from streamsvd.errors import SourceError
 from streamsvd.options import Ask
@@ -46,7 +46,7 @@ def _index(index: Any, dim: str) -> Axis | None:
     if type(index).__name__ == "RangeIndex":
         return None
     if type(index).__name__ == "MultiIndex":
-        return named(dim, np.array([",".join(map(str, place)) for place in index], dtype=object))
+        return Axis((dim,), (len(index),), {}, {dim: levels_of(index, dim)})
     return named(dim, index.to_numpy())
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from streamsvd.data.kinds import open_data
-from streamsvd.data.labels import Axis
+from streamsvd.data.labels import Axis, Level
 from streamsvd.data.source import Source
 from streamsvd.errors import OptionError
 from streamsvd.options import Ask
@@ -18,34 +18,61 @@ from streamsvd.storage.outputs import changed_group
 def to_xarray(result: Any, source: Source | None) -> Any:
     """See `SVDResult.to_xarray`; `source` holds samples whose scores are wanted."""
     xarray = imported("xarray")
-    features = result.features or Axis(("feature",), (result.n_features,))
+    features, samples = result.features, None if source is None else source.samples
+    taken = set() if features is None else features.taken
+    if samples is not None:
+        shared = taken & samples.taken
+        if shared:
+            raise OptionError(
+                f"samples have the dimension {', '.join(sorted(shared))}, as the features; rename "
+                "it"
+            )
+        taken = taken | samples.taken
+
+    def ours(name: str) -> str:
+        """Names of the data are kept, and ours get out of the way."""
+        while name in taken:
+            name += "_"
+        return name
+
+    component = ours("component")
+    features = features or Axis((ours("feature"),), (result.n_features,))
     parts = {
         "components": (result.map_of_components(), features),
         "mean": (result.mean, features),
         "scale": (result.scale, features),
     }
-    coords = {"component": np.arange(result.n_components), **features.coords}
+    axes = [features]
     if source is not None:
-        samples = source.samples or Axis(("sample",), (source.n_samples,))
-        shared = {"component", *features.dims} & set(samples.dims)
-        if shared:
-            raise OptionError(
-                f"samples have the dimension {', '.join(sorted(shared))}, as the features or the "
-                "components; rename it"
-            )
+        samples = samples or Axis((ours("sample"),), (source.n_samples,))
         scores = result.transform(source)
         parts["scores"] = (scores if source.sample_axis else scores.T, samples)
-        coords |= samples.coords
+        axes.append(samples)
     variables = {
-        name: (
-            (*("component",)[: values.ndim - 1], *axis.dims),
+        ours(name): (
+            (*(component,)[: values.ndim - 1], *axis.dims),
             values.reshape(*values.shape[:-1], *axis.shape),
         )
         for name, (values, axis) in parts.items()
     }
     for name in ("explained_variance", "explained_variance_ratio", "singular_values"):
-        variables[name] = (("component",), getattr(result, name))
-    return xarray.Dataset(variables, coords, {"n_samples": result.n_samples, "fill": result.fill})
+        variables[ours(name)] = ((component,), getattr(result, name))
+    coords = {component: np.arange(result.n_components)}
+    for axis in axes:
+        coords |= axis.coords
+    attributes = {"n_samples": result.n_samples, "fill": result.fill}
+    made = xarray.Dataset(variables, coords, attributes)
+    for axis in axes:
+        for dim, levels in axis.levels.items():
+            made = made.assign_coords(_stacked(xarray, dim, levels))
+    return made
+
+
+def _stacked(xarray: Any, dim: str, levels: tuple[Level, ...]) -> Any:
+    """The coordinates of a dimension that was stacked, for `unstack` to undo it."""
+    names, values, codes = zip(*levels, strict=True)
+    index = imported("pandas").MultiIndex(values, codes, names=names)
+    return xarray.Coordinates.from_pandas_multiindex(index, dim)
 
 
 def to_anndata(result: Any, adata: Any, key: str) -> Any:

@@ -119,8 +119,11 @@ class SVDResult(Refinable):
         xarray.Dataset
             `components` (component, *features), `mean` and `scale` (*features),
             `explained_variance`, `explained_variance_ratio` and `singular_values` (component,);
-            dense. Features of several dimensions, such as pixels, have their shape again; those
-            that are left out (`left_out`) are NaN.
+            dense. Features of several dimensions, such as pixels, have their shape again, and
+            dimensions that were stacked their levels, for `unstack`; features that are left out
+            (`left_out`) are NaN. Dimensions and levels keep the names that the data have: where one
+            is called as one of these variables, or ``component``, ours has an underscore more,
+            ``components_``.
         """
         source = None if X is None else self._open(X, reading)
         return to_xarray(self, source)
