@@ -128,7 +128,8 @@ def sparse_svd(
         0 for samples as rows. By default 1, but 0 for tables and AnnData.
     sample_dim : str or sequence of str, optional
         Dimension of the samples in an xarray.DataArray, or several; the others are features. Also
-        of a Zarr array that has names of dimensions, as xarray writes them.
+        of a Zarr array, of any number of dimensions, that has names of them, as xarray writes it;
+        one of three or more without names takes ``sample_axis=0``.
     layer : str, optional
         Layer of an AnnData to take instead of `X`.
     feature_mask : array of bool, DataArray, Series, list of str, or str, optional

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from streamsvd.arrays import Array
+from streamsvd.data.attributes import attributes_of
 from streamsvd.data.labels import Axis, named
 from streamsvd.data.source import Source, SparseStrips, Strips, dense, open_file, refuse_options
-from streamsvd.data.zarr_nodes import attributes_of, check_array, open_zarr, sound
+from streamsvd.data.zarr_nodes import check_array, open_zarr, sound
 from streamsvd.errors import OptionError, SourceError
 from streamsvd.options import Ask
 from streamsvd.storage.checked import checked

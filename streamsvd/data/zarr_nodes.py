@@ -1,7 +1,7 @@
 """From a path, a URL or an open node of Zarr to a source, checked before it is decoded."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,9 @@ from typing import Any
 import zarr
 from zarr.storage import LocalStore, ZipStore
 
-from streamsvd.data.labels import Axis
+from streamsvd.data.attributes import attributes_of, dims_of, packing_attributes
+from streamsvd.data.coordinates import axis_of
+from streamsvd.data.layout import asked_layout
 from streamsvd.data.packing import packing_of
 from streamsvd.data.source import Source, asked_axis, check_matrix
 from streamsvd.data.zarr_sources import SPARSE_PARTS, SparseSource, ZarrSource
@@ -27,9 +29,6 @@ from streamsvd.storage.codecs import refuse_unsafe
 
 SPARSE_KINDS = ("csr_matrix", "csc_matrix")
 """What the groups of sparse matrices of AnnData say that they are."""
-
-DIMENSIONS = "_ARRAY_DIMENSIONS"
-"""Attribute that xarray writes the names of dimensions to in Zarr 2."""
 
 
 # -------------------------------------------------------------------------------------- paths
@@ -100,17 +99,6 @@ def sound(name: str) -> Iterator[None]:
         ) from error
 
 
-def attributes_of(node: Any) -> dict[str, Any]:
-    """The attributes of an array or a group; refuses what is no mapping."""
-    found = node.metadata.attributes
-    if not isinstance(found, Mapping):
-        raise SourceError(
-            f"{node.store_path}: its attributes are a {type(found).__name__}, not a mapping of "
-            "names to values; mend them in its metadata"
-        )
-    return dict(found)
-
-
 def encoding_of(node: Any) -> Any:
     """What the group of an AnnData, or of a part of one, says that it is."""
     return attributes_of(node).get("encoding-type") if isinstance(node, zarr.Group) else None
@@ -148,22 +136,20 @@ def check_array(array: Any, name: str, ask: Ask, *, is_text: bool = False) -> No
 
 def _open_array(array: Any, ask: Ask, fitted: Ask, name: str) -> Source:
     refuse_unsafe(array, name, is_text=array.dtype.kind not in "biuf")
-    dims = _dims_of(array)
-    axis = asked_axis(name, ask, fitted, dims)
-    check_matrix(array.dtype, array.shape, name)
+    dims = dims_of(array)
+    layout = asked_layout(array.shape, name, ask, fitted, dims)
+    is_matrix = len(array.shape) <= 2
+    check_matrix(array.dtype, array.shape if is_matrix else layout.matrix_shape, name)
     mark = _mark(array)
     if mark is not None:
         raise SourceError(f"{name} is not data: {mark}")
     check_array(array, name, ask)
-    source = ZarrSource(array, axis, name, ask.missing_chunks)
+    source = ZarrSource(array, layout, name, ask.missing_chunks)
     if ask.decode:
-        source.decode_by(packing_of(_of_packing(array), array.dtype, name))
+        source.decode_by(packing_of(packing_attributes(array), array.dtype, name))
     if dims:
-        shape = (source.n_features, source.n_samples)
-        source.features, source.samples = (
-            Axis((dims[place],), (size,))
-            for place, size in zip((1 - axis, axis), shape, strict=True)
-        )
+        source.features = axis_of(array, dims, layout.feature_axes, name)
+        source.samples = axis_of(array, dims, layout.sample_axes, name)
     return source
 
 
@@ -187,27 +173,6 @@ def _open_sparse_group(group: Any, ask: Ask, fitted: Ask, name: str) -> Source:
             )
         check_array(part, f"{name}/{key}", ask)
     return SparseSource(group, axis, name)
-
-
-def _of_packing(array: Any) -> dict[str, Any]:
-    """The attributes of an array, and what xarray takes for one.
-
-    It writes the `_FillValue` of Zarr 2 as the fill value of the array. That of arrays without
-    its mark, such as the 0 that Zarr writes by itself, says nothing of what is missing.
-    """
-    attributes = attributes_of(array)
-    is_marked = isinstance(attributes.get(DIMENSIONS), list)
-    is_of_xarray = array.metadata.zarr_format == 2 and is_marked
-    return attributes | ({"_FillValue": array.fill_value} if is_of_xarray else {})
-
-
-def _dims_of(array: Any) -> tuple[str, ...]:
-    """Names of the dimensions of a Zarr array, as xarray writes them, where there are two."""
-    stored = getattr(array.metadata, "dimension_names", None)
-    stored = stored or attributes_of(array).get(DIMENSIONS)
-    if not isinstance(stored, list | tuple) or len(stored) != 2 or None in stored:
-        return ()
-    return tuple(map(str, stored))
 
 
 def _mark(array: Any) -> Any:

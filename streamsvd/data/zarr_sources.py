@@ -11,6 +11,7 @@ from scipy import sparse
 from zarr.storage import LocalStore
 
 from streamsvd.arrays import Array
+from streamsvd.data.layout import Layout
 from streamsvd.data.packing import REMEDY
 from streamsvd.data.source import Described, Source, check_compressed, summed
 from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
@@ -31,17 +32,19 @@ class ZarrSource(Source):
     _gives_new = True
 
     def __init__(
-        self, array: zarr.Array[Any], sample_axis: int, name: str, missing_chunks: str
+        self, array: zarr.Array[Any], layout: Layout, name: str, missing_chunks: str
     ) -> None:
-        self._grid = array.shards or array.chunks
+        self._grid, self._layout = array.shards or array.chunks, layout
         self._checked = checked(array, name, may_miss=missing_chunks == "fill")
-        super().__init__(array, sample_axis, name, self._grid[sample_axis])
-        self.chunk_bytes = decoded_numbers(array, sample_axis) * array.dtype.itemsize
+        described = Described(array.dtype, layout.matrix_shape)
+        chunk = self._grid[layout.lead] * layout.inner
+        super().__init__(described, layout.sample_axis, name, chunk)
+        self.array = array
+        self.chunk_bytes = decoded_numbers(array, layout.lead) * array.dtype.itemsize
 
     def _read(self, start: int, stop: int) -> Array:
-        array = self._checked
         try:
-            strip: Any = array[:, start:stop] if self.sample_axis else array[start:stop]
+            block: Any = self._checked[self._layout.index(start, stop)]
         except (StreamSVDError, MemoryError):
             raise
         except Exception as error:  # each codec raises its own kinds
@@ -51,7 +54,7 @@ class ZarrSource(Source):
             ) from error
         if self.drops_pages:
             drop_chunks(self.array, [self._key(place) for place in self._places(start, stop)])
-        return strip if self.sample_axis else strip.T
+        return self._layout.strip(block, start, stop)
 
     def decoded_bytes(self, samples: int) -> int:
         """Bytes that reading so many samples decodes: whole chunks."""
@@ -67,6 +70,11 @@ class ZarrSource(Source):
 
     def raw_chunks(self, dtype: np.dtype[Any]) -> tuple[list[Path], int]:
         """The chunk files and their width; refuses an array that cannot be rewritten in place."""
+        if len(self.array.shape) != 2:
+            raise OptionError(
+                f"overwrite_x=True needs an array of two axes, and {self.name} has the shape "
+                f"{self.array.shape}: leave it out"
+            )
         if self.sample_axis == 0:  # by the name of a dimension: the options cannot know
             raise OptionError("overwrite_x=True needs samples as columns: sample_axis=1")
         if self.packing is not None:
@@ -103,8 +111,7 @@ class ZarrSource(Source):
 
     def _places(self, start: int, stop: int) -> Iterator[tuple[int, ...]]:
         ranges = [range(count) for count in grid_shape(self.array)]
-        c = self._grid[self.sample_axis]
-        ranges[self.sample_axis] = range(start // c, -(-stop // c))
+        ranges[self._layout.lead] = range(start // self.chunk, -(-stop // self.chunk))
         return product(*ranges)
 
 
