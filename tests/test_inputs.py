@@ -555,7 +555,6 @@ def test_anndata_in_zarr_that_is_not_whole(tmp_path: Path) -> None:
     ("make", "words"),
     [
         (lambda folder: polars_frame(folder).lazy(), r"cannot read LazyFrame: collect\(\)"),
-        (lambda folder: data_array(folder).to_dataset(), "cannot read Dataset: pass one of its"),
         (lambda folder: pandas_frame(folder)["gene 1"], "cannot read Series"),
     ],
 )

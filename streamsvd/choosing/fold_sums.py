@@ -15,7 +15,7 @@ from scipy import sparse
 
 from streamsvd.arrays import Array
 from streamsvd.data import Source
-from streamsvd.data.source import ALL, Present
+from streamsvd.data.present import ALL, Present
 from streamsvd.kernels.sparse import normalize_sparse
 from streamsvd.passes.centring import finish_gram, gram_about
 from streamsvd.passes.gram import GramSum, multiplies_sparse
@@ -38,8 +38,10 @@ class FoldSums:
     shift : (n,) array
         What was subtracted from all of them.
     center, normalize : {None, "features", "samples"}
-    name, present : str, Present
-        Of the data, for errors.
+    name : str
+        Of the data, in errors.
+    present : Present
+        Of the data, see `Source.present`.
     """
 
     nodes: list[Array]

@@ -56,6 +56,8 @@ def cross_validate(
     largest = max((one for row in grid.options for one in row), key=lambda o: o.n_components)
     most = largest.memory_bytes or free_memory() // 2
     problem = resolve(source, largest)
+    if largest.normalize == "variables":
+        source.scale_variables(source.features)
     sizes = [int(np.count_nonzero(labels == fold)) for fold in range(folding.folds)]
     peak = check_memory(problem, sizes, 2 * labels.nbytes, most)
     logger.info(
@@ -64,7 +66,7 @@ def cross_validate(
     )  # fmt: skip
     n_threads = largest.n_threads or n_cpus()
     with progress_bar(progress, "folds", source.n_samples) as advance:
-        asked = (largest.center, largest.normalize, problem.strip_width(most), n_threads)
+        asked = (largest.center, largest.scales, problem.strip_width(most), n_threads)
         sums = sum_folds(source, labels, *asked, advance)
     how = (n_threads, most, progress, missing, about)
     return _Validation(source, grid, folding, labels, sums, *how).done(began)

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis
-from streamsvd.data.source import Present, Source
+from streamsvd.data.source import Source
 from streamsvd.sizes import sparse_width, strip_width
 
 
@@ -115,11 +115,7 @@ class Chosen(Wrapped):
         self.kept, self.n_features = kept, len(kept)
         if mask is not None:
             self.mask = mask
-        share, places = source.present
-        self.present = Present(
-            share[kept] if isinstance(share, np.ndarray) else share,
-            kept if places is None else places[kept],
-        )
+        self.present = source.present.restricted(kept)
         n, n_samples = source.n_features, source.n_samples
         self._width = strip_width(n, n_samples, source.chunk, chunk_bytes=source.chunk_bytes)
         self._sparse_width = n_samples

@@ -16,6 +16,7 @@ from streamsvd.data.hdf5 import open_hdf5, open_sparse_dataset
 from streamsvd.data.matrices import open_array, open_dask, open_npy, open_sparse
 from streamsvd.data.source import Source, is_a
 from streamsvd.data.tables import open_pandas, open_polars
+from streamsvd.data.variables import are_variables, open_dataset, open_variables
 from streamsvd.data.zarr_nodes import encoding_of, open_node, open_zarr
 from streamsvd.errors import SourceError, warn
 from streamsvd.options import Ask
@@ -67,7 +68,7 @@ def open_data(x: Any, ask: Ask, fitted: Ask | None = None) -> Source:
         raise SourceError(
             f"cannot read {type(x).__name__}: give a path to a Zarr array, a zarr.Array, a NumPy "
             "or a Dask array, a CSR or CSC matrix, a pandas or polars DataFrame, an "
-            "xarray.DataArray or an AnnData"
+            "xarray.DataArray, several of them or a Dataset, or an AnnData"
         )
     source = opener(x, ask, fitted)
     if fitted == Ask() and ask.sample_axis is None and ask.sample_dim is None:
@@ -94,6 +95,8 @@ def opener_of(x: Any) -> Opener | None:
     if isinstance(x, str | os.PathLike):
         path = Path(os.path.expanduser(x))
         return OPENERS.get(path.suffix if path.is_file() else "", OPENERS[""])
+    if are_variables(x):
+        return open_variables
     kinds = (kind for kind in OPENERS if isinstance(kind, tuple) and is_a(x, *kind))
     return next((OPENERS[kind] for kind in kinds), None)
 
@@ -158,7 +161,7 @@ OPENERS: dict[str | tuple[str, str], Opener] = {
     ("polars", "DataFrame"): open_polars,
     ("polars", "LazyFrame"): _instead("collect() it, or write it to a Zarr array"),
     ("xarray", "DataArray"): open_data_array,
-    ("xarray", "Dataset"): _instead("pass one of its variables, or its to_dataarray()"),
+    ("xarray", "Dataset"): open_dataset,
     ("anndata", "AnnData"): _open_anndata,
     ("anndata", "BaseCompressedSparseDataset"): open_sparse_dataset,
     ("h5py", "Dataset"): open_hdf5,

@@ -65,7 +65,7 @@ class Axis:
         """
         if not all(dim in self.coords or dim in self.levels for dim in self.dims):
             return None
-        columns = [self._names_along(dim) for dim in self.dims]
+        columns = [self.names_along(dim) for dim in self.dims]
         return np.array([",".join(place) for place in product(*columns)], dtype=object)
 
     @property
@@ -73,7 +73,29 @@ class Axis:
         """All names that the axis has of its own: of dimensions and of levels."""
         return {*self.dims, *(level.name for some in self.levels.values() for level in some)}
 
-    def _names_along(self, dim: str) -> list[str]:
+    def along(self, dim: str) -> tuple[int, str]:
+        """What a dimension is, to be compared: its size, and what its places are called."""
+        size, said = self.shape[self.dims.index(dim)], ""
+        if dim in self.coords or dim in self.levels:
+            levels = [level.name for level in self.levels.get(dim, ())]
+            said = repr((levels, self.names_along(dim)))
+        return size, said
+
+    def renamed(self, names: Mapping[str, str]) -> "Axis":
+        """The same with other names for some of the dimensions and levels."""
+
+        def of(levels: tuple[Level, ...]) -> tuple[Level, ...]:
+            return tuple(one._replace(name=names.get(one.name, one.name)) for one in levels)
+
+        return Axis(
+            tuple(names.get(dim, dim) for dim in self.dims),
+            self.shape,
+            {names.get(dim, dim): values for dim, values in self.coords.items()},
+            {names.get(dim, dim): of(levels) for dim, levels in self.levels.items()},
+        )
+
+    def names_along(self, dim: str) -> list[str]:
+        """What the places along a dimension that has coordinates are called."""
         if dim in self.coords:
             return [str(value) for value in self.coords[dim]]
         columns = []
@@ -94,6 +116,51 @@ class Axis:
         if not len(places):
             return None
         return f"feature {places[0]} is {its[places[0]]!r}, not {mine[places[0]]!r}"
+
+
+@dataclass(frozen=True, eq=False)
+class Joined(Axis):
+    """The features of several variables, one after the other: one dimension, without coordinates.
+
+    Attributes
+    ----------
+    parts : dict of str to Axis
+        Of each variable.
+    """
+
+    parts: Mapping[str, Axis] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, parts: Mapping[str, Axis]) -> "Joined":
+        """Of these variables."""
+        return cls(("feature",), (sum(map(len, parts.values())),), parts=parts)
+
+    @property
+    def names(self) -> Array | None:
+        """(size,) array of str: the variable, and the coordinates; None when some have none."""
+        found: list[str] = []
+        for variable, axis in self.parts.items():
+            names = axis.names
+            if names is None:
+                return None
+            found += [f"{variable},{name}" for name in names]
+        return np.array(found, dtype=object)
+
+    @property
+    def variable_of(self) -> Array:
+        """(size,) array: the number of the variable that each feature is of."""
+        return np.repeat(np.arange(len(self.parts)), [len(axis) for axis in self.parts.values()])
+
+    def difference(self, other: Axis) -> str | None:
+        """Also of other variables, or of as many in another order."""
+        if isinstance(other, Joined):
+            mine, its = (
+                [f"{name!r} of {len(axis)} features" for name, axis in joined.parts.items()]
+                for joined in (self, other)
+            )
+            if mine != its:
+                return f"the variables are {', '.join(its)}, not {', '.join(mine)}"
+        return super().difference(other)
 
 
 def named(dim: str, names: Any) -> Axis:
@@ -131,6 +198,13 @@ def pack(axis: Axis | None) -> tuple[dict[str, Array], dict[str, Any] | None]:
     if axis is None:
         return {}, None
     arrays: dict[str, Array] = {}
+    if isinstance(axis, Joined):
+        variables = []
+        for k, (name, part) in enumerate(axis.parts.items()):
+            packed, described = pack(part)
+            arrays |= {f"{k}/{key}": values for key, values in packed.items()}
+            variables.append({"name": name, "size": len(part), "features": described})
+        return arrays, {"variables": variables}
     kinds: list[Any] = []
     for k, dim in enumerate(axis.dims):
         if dim in axis.levels:
@@ -169,6 +243,8 @@ def unpack(
     """
     if described is None:
         return None
+    if "variables" in described:
+        return _joined(array, described["variables"], size)
     dims, shape = tuple(described["dims"]), tuple(described["shape"])
     is_named = all(isinstance(dim, str) for dim in dims)
     if not is_named or not all(type(n) is int for n in shape) or math.prod(shape) != size:
@@ -184,6 +260,20 @@ def unpack(
     if len(axis.taken) < len(dims) + sum(map(len, levels.values())):
         raise ValueError(f"dimensions or levels of one name: {sorted(axis.taken)}")
     return axis
+
+
+def _joined(array: Callable[[str], Array], described: list[Any], size: int) -> Joined:
+    """The variables of `size` features in all."""
+    parts: dict[str, Axis] = {}
+    for k, told in enumerate(described):
+        part = unpack(lambda key, k=k: array(f"{k}/{key}"), told["features"], told["size"])  # type: ignore[misc]
+        if part is None or not isinstance(told["name"], str) or told["name"] in parts:
+            raise ValueError(f"a variable {told['name']!r}")
+        parts[told["name"]] = part
+    joined = Joined.of(parts)
+    if len(joined) != size:
+        raise ValueError(f"variables of {len(joined)} features for {size}")
+    return joined
 
 
 def _level(array: Callable[[str], Array], k: int, j: int, told: Any, count: int) -> Level:

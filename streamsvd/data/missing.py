@@ -40,7 +40,7 @@ from scipy import sparse
 
 from streamsvd.arrays import Array
 from streamsvd.data.chosen import Chosen, Wrapped, masked
-from streamsvd.data.source import Present, Source
+from streamsvd.data.source import Source
 from streamsvd.errors import OptionError, SourceError
 from streamsvd.kernels.missing import fill_missing
 from streamsvd.options.rules import working_dtype
@@ -112,7 +112,7 @@ class Filled(Wrapped):
         if missing is not None:
             self._values = missing.mean
             share = 1.0 - missing.counts / missing.n_samples
-            self.present = Present(share, source.present.places)
+            self.present = source.present._replace(share=share)
 
     @property
     def sum_dtype(self) -> np.dtype[Any]:

@@ -11,33 +11,15 @@ from dask.utils import format_bytes
 from scipy import sparse
 
 from streamsvd.arrays import Array
-from streamsvd.data.labels import Axis
+from streamsvd.data.labels import Axis, Joined
 from streamsvd.data.packing import REMEDY, Packing
+from streamsvd.data.present import ALL, Present, Variables
 from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
 from streamsvd.options import Ask
 from streamsvd.options.rules import working_dtype
 
 MOST_BYTES = 2**62
 """No matrix is larger, and arithmetic on sizes stays within 64 bits."""
-
-
-class Present(NamedTuple):
-    """What is there of the features of a source.
-
-    Attributes
-    ----------
-    share : (n,) array or float
-        Of the samples, those that have a value of each feature; the others have its mean.
-    places : (n,) array or None
-        Which features of the data they are; None for all.
-    """
-
-    share: Array | float = 1.0
-    places: Array | None = None
-
-
-ALL = Present()
-"""Every value of every feature."""
 
 
 class Source:
@@ -160,6 +142,19 @@ class Source:
             raise OptionError(
                 f"{self.name} has other features than the fit, or in another order: {difference}"
             )
+
+    def scale_variables(self, features: Axis | None) -> None:
+        """Scale each variable as a whole from here on; refuses `features` that are not of several.
+
+        They are those of the source, or of a fit whose features it has.
+        """
+        if not isinstance(features, Joined):
+            raise OptionError(
+                'normalize="variables" is for several variables, a list of DataArrays or a '
+                f"Dataset, and {self.name} is one: leave it out"
+            )
+        variables = Variables(tuple(features.parts), features.variable_of)
+        self.present = self.present._replace(variables=variables)
 
     def why_missing(self, feature: int, sample: int) -> tuple[str, str] | None:
         """What a NaN that was read stands for, and what helps; None where it is a NaN.

@@ -12,7 +12,7 @@ from streamsvd.data.chosen import masked
 from streamsvd.data.labels import Axis
 from streamsvd.data.masks import taking_part
 from streamsvd.data.missing import filled
-from streamsvd.data.source import Present
+from streamsvd.data.present import Present
 from streamsvd.estimators.shared import SparseComponents
 from streamsvd.fitting.batches import begin_sum, with_batch
 from streamsvd.options import Options

@@ -33,6 +33,11 @@ def begin_sum(n_features: int, options: Options) -> SampleSum:
             'reduction="samples" needs all samples at once, and batches are only summed up: use '
             '"gram" or "factor" with partial_fit, or fit'
         )
+    if options.normalize == "variables":
+        raise OptionError(
+            'normalize="variables" is for several variables, and batches are of one: leave it out, '
+            "or fit"
+        )
     is_gappy = options.missing == "mean"
     if is_gappy and options.reduction == "factor":
         raise OptionError(

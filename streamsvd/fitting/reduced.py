@@ -39,7 +39,7 @@ def formed(
         problem.reduction,
         source,
         options.center,
-        options.normalize,
+        options.scales,
         problem.factor_rank,
         client=client,
         width=plan.strip_samples,

@@ -42,7 +42,10 @@ CHECKPOINT_SECONDS = 5.0
 def fit(x: Any, options: Options, progress: Progress, client: Any = None) -> SVDResult:
     """Run `streamsvd.sparse_svd` with checked options, on the cluster of `client` if given."""
     began = time.monotonic()
-    source = taking_part(open_data(x, Ask.of(options)), options.feature_mask)
+    source = open_data(x, Ask.of(options))
+    if options.normalize == "variables":
+        source.scale_variables(source.features)
+    source = taking_part(source, options.feature_mask)
 
     def fit_one(source: Source) -> SVDResult:
         return _fit(source, options, progress, client)

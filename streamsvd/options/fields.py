@@ -17,6 +17,7 @@ from streamsvd.options.rules import (
     MISSING_ENTRIES,
     MODELS,
     PRECISION,
+    SCALES,
     SIDES,
     SIZE,
     number,
@@ -51,7 +52,7 @@ class Fields:
     layer: str | None = option(ANYTHING, None, recorded=True)
     feature_mask: Any = option(ANYTHING, None, recorded=True)
     center: str | None = option(SIDES, None, recorded=True)
-    normalize: str | None = option(SIDES, None, recorded=True)
+    normalize: str | None = option(SCALES, None, recorded=True)
     dtype: Any = option(PRECISION, None, recorded=True)
     missing: str = option(MISSING_ENTRIES, "error", recorded=True)
     missing_value: float | None = option(CODE, None, recorded=True)

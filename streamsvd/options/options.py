@@ -51,6 +51,11 @@ class Options(Fields):
         check_together(self)
 
     @property
+    def scales(self) -> str | None:
+        """What is scaled: features also where they are by the variance of their variable."""
+        return "features" if self.normalize == "variables" else self.normalize
+
+    @property
     def score(self) -> str:
         """`selection`, by default the paper's, or what the reduced objective gains."""
         return self.selection or ("nuclear" if self.reduction is None else "gain")

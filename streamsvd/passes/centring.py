@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamsvd.arrays import Array
-from streamsvd.data.source import ALL, Present
+from streamsvd.data.present import ALL, Present
 from streamsvd.passes.preprocessing import Preprocessing, refuse_constant, variance_present
 from streamsvd.system import one_blas_thread
 

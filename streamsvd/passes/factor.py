@@ -126,7 +126,10 @@ def draw_test(source: Source, center: str | None, normalize: str | None, rank: i
             first = source.read_sparse(0, stop).toarray().T
         else:
             first = source.read(0, stop, np.dtype(np.float64))
-        test /= _spread(first)[:, None]
+        spread, variables = _spread(first), source.present.variables
+        if variables is not None:
+            spread = np.sqrt(variables.sums(spread**2))[variables.of]
+        test /= spread[:, None]
     return test
 
 

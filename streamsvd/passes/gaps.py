@@ -19,7 +19,7 @@ import numpy as np
 
 from streamsvd.arrays import Array
 from streamsvd.data.missing import Missing
-from streamsvd.data.source import ALL, Present
+from streamsvd.data.present import ALL, Present
 from streamsvd.errors import OptionError
 from streamsvd.kernels.missing import add_present
 from streamsvd.passes.centring import finish_gram

@@ -17,7 +17,8 @@ import numpy as np
 from scipy import sparse
 
 from streamsvd.arrays import Array
-from streamsvd.data.source import ALL, Present, Source
+from streamsvd.data.present import ALL, Present
+from streamsvd.data.source import Source
 from streamsvd.kernels.moments import subtract_shift
 from streamsvd.kernels.sparse import add_sparse_gram, add_sparse_moments, normalize_sparse
 from streamsvd.passes.centring import finish_gram

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamsvd.arrays import Array
-from streamsvd.data.source import ALL, Present
+from streamsvd.data.present import ALL, Present
 from streamsvd.errors import SourceError
 from streamsvd.kernels.moments import center_samples, normalize_samples
 
@@ -20,7 +20,8 @@ class Preprocessing:
         ``"features"``: by the fitted `mean` and `scale`; ``"samples"``: each sample by its own
         mean over the features and its own Euclidean norm, as in the paper.
     mean, scale : (n,) float64 arrays
-        Zeros and ones where they are not used.
+        Zeros and ones where they are not used. With the option ``normalize="variables"``, which is
+        ``"features"`` here, the scale is one number for all features of a variable.
     """
 
     center: str | None
@@ -92,13 +93,25 @@ def variance_present(variance: Array, center: str | None, present: Present) -> A
     """Variances over what is present, from those over all samples, missing entries being the mean.
 
     They add nothing to a sum of squares about the mean, so only the divisor changes. Where samples
-    are centred first they are no longer the mean, and count as what they have become.
+    are centred first they are no longer the mean, and count as what they have become. Where
+    variables are scaled as a whole: for each feature the total of its variable.
     """
-    return variance if center == "samples" else variance / present.share
+    found = variance if center == "samples" else variance / present.share
+    variables = present.variables
+    return found if variables is None else variables.sums(found)[variables.of]
 
 
 def refuse_constant(name: str, variance: Array, present: Present = ALL) -> None:
-    """Refuse to divide by the standard deviation of features that have none."""
+    """Refuse to divide by the standard deviation of features, or of variables, that have none."""
+    if present.variables is not None:
+        still = np.flatnonzero(present.variables.sums(variance) <= 0)
+        if len(still):
+            which = ", ".join(repr(present.variables.names[k]) for k in still)
+            raise SourceError(
+                f"variable(s) {which} are constant and cannot be scaled to unit variance: drop "
+                'them, or do not pass normalize="variables"'
+            )
+        return
     constant = np.flatnonzero(variance <= 0)
     if len(constant):
         constant = constant if present.places is None else present.places[constant]

@@ -16,7 +16,8 @@ import numpy as np
 from scipy import sparse
 
 from streamsvd.arrays import Array
-from streamsvd.data.source import ALL, Present, Source
+from streamsvd.data.present import ALL, Present
+from streamsvd.data.source import Source
 from streamsvd.kernels.moments import add_row_moments
 from streamsvd.kernels.sparse import add_sparse_moments, add_sparse_products, normalize_sparse
 from streamsvd.passes.centring import Product, Sums, finish_products

@@ -14,7 +14,8 @@ from scipy import sparse
 
 from streamsvd.arrays import Array
 from streamsvd.data.missing import Missing
-from streamsvd.data.source import ALL, Present, Source
+from streamsvd.data.present import ALL, Present
+from streamsvd.data.source import Source
 from streamsvd.errors import OptionError
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.passes.sum_tree import SumTree

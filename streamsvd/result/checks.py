@@ -76,7 +76,8 @@ def _settings_fault(attributes: dict[str, Any]) -> str | None:
     if not _is_one_of(settings["batches"], (False, True)):
         return f"batches is {settings['batches']!r} in the settings"
     for name in ("n_components", "center", "normalize", "sample_axis", "dtype"):
-        if settings[name] != attributes[name]:
+        is_scaled = name == "normalize" and settings[name] == "variables"
+        if ("features" if is_scaled else settings[name]) != attributes[name]:
             return f"{name} is {attributes[name]!r}, and {settings[name]!r} in the settings"
     return None
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from streamsvd.arrays import Array
 from streamsvd.data.kinds import open_data
-from streamsvd.data.labels import Axis, Level
+from streamsvd.data.labels import Axis, Joined, Level
 from streamsvd.data.source import Source
 from streamsvd.errors import OptionError
 from streamsvd.options import Ask
@@ -18,8 +19,9 @@ from streamsvd.storage.outputs import changed_group
 def to_xarray(result: Any, source: Source | None) -> Any:
     """See `SVDResult.to_xarray`; `source` holds samples whose scores are wanted."""
     xarray = imported("xarray")
-    features, samples = result.features, None if source is None else source.samples
-    taken = set() if features is None else features.taken
+    variables = _apart(result.features)
+    taken = {name for axis in variables.values() for name in axis.taken}
+    samples = None if source is None else source.samples
     if samples is not None:
         shared = taken & samples.taken
         if shared:
@@ -36,36 +38,70 @@ def to_xarray(result: Any, source: Source | None) -> Any:
         return name
 
     component = ours("component")
-    features = features or Axis((ours("feature"),), (result.n_features,))
-    parts = {
-        "components": (result.map_of_components(), features),
-        "mean": (result.mean, features),
-        "scale": (result.scale, features),
+    variables = variables or {"": Axis((ours("feature"),), (result.n_features,))}
+    of_features = {
+        "components": result.map_of_components(),
+        "mean": result.mean,
+        "scale": result.scale,
     }
-    axes = [features]
+    parts: dict[str, tuple[tuple[str, ...], Array]] = {}
+    first = 0
+    for suffix, axis in variables.items():
+        last = first + len(axis)
+        for name, values in of_features.items():
+            part = values[..., first:last]
+            dims = (*(component,)[: part.ndim - 1], *axis.dims)
+            parts[ours(name + suffix)] = dims, part.reshape(*part.shape[:-1], *axis.shape)
+        first = last
+    axes = [*variables.values()]
     if source is not None:
         samples = samples or Axis((ours("sample"),), (source.n_samples,))
         scores = result.transform(source)
-        parts["scores"] = (scores if source.sample_axis else scores.T, samples)
+        scores = scores if source.sample_axis else scores.T
+        parts[ours("scores")] = (component, *samples.dims), scores.reshape(-1, *samples.shape)
         axes.append(samples)
-    variables = {
-        ours(name): (
-            (*(component,)[: values.ndim - 1], *axis.dims),
-            values.reshape(*values.shape[:-1], *axis.shape),
-        )
-        for name, (values, axis) in parts.items()
-    }
     for name in ("explained_variance", "explained_variance_ratio", "singular_values"):
-        variables[ours(name)] = ((component,), getattr(result, name))
+        parts[ours(name)] = (component,), getattr(result, name)
     coords = {component: np.arange(result.n_components)}
     for axis in axes:
         coords |= axis.coords
     attributes = {"n_samples": result.n_samples, "fill": result.fill}
-    made = xarray.Dataset(variables, coords, attributes)
+    made = xarray.Dataset(parts, coords, attributes)
     for axis in axes:
         for dim, levels in axis.levels.items():
             made = made.assign_coords(_stacked(xarray, dim, levels))
     return made
+
+
+def _apart(features: Axis | None) -> dict[str, Axis]:
+    """The axis of each variable, by what its name adds to ours, for one Dataset to hold all.
+
+    A dimension or level that is another one in an earlier variable has the name of the variable
+    added.
+    """
+    if not isinstance(features, Joined):
+        return {} if features is None else {"": features}
+    made: dict[str, Axis] = {}
+    known: dict[str, Axis] = {}  # by the name of each dimension, one that has it
+    used: set[str] = set()
+    for variable, axis in features.parts.items():
+        suffix = f"_{variable}"
+        names: dict[str, str] = {}
+        for dim in axis.dims:
+            if dim in known and known[dim].along(dim) == axis.along(dim):
+                continue
+            for name in (dim, *(level.name for level in axis.levels.get(dim, ()))):
+                names[name] = _free(name, suffix, used)
+        made[suffix] = axis.renamed(names)
+        used |= made[suffix].taken
+        known = {dim: axis for dim in axis.dims if names.get(dim, dim) == dim} | known
+    return made
+
+
+def _free(name: str, suffix: str, used: set[str]) -> str:
+    while name in used:
+        name += suffix
+    return name
 
 
 def _stacked(xarray: Any, dim: str, levels: tuple[Level, ...]) -> Any:

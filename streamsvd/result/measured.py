@@ -152,6 +152,8 @@ class Measured(Solution):
 
     def _as_fitted(self, source: Source) -> Source:
         """As it was in the fit: the same features, what is missing filled by the same means."""
+        if self.settings["normalize"] == "variables" and source.present.variables is None:
+            source.scale_variables(self.features)
         code = self.settings.get("missing_value")
         return as_fitted(source, self.feature_mask, self.missing, code)
 
