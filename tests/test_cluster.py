@@ -125,6 +125,21 @@ def test_same_bits_of_an_array_with_a_relative_path(
     assert differences(made, sparse_pca(store, P, max_fill=0.2)) == []
 
 
+def test_a_cube_has_the_same_bits(three: Client, tmp_path: Path) -> None:
+    """Of three dimensions, in place and by tasks, with scores."""
+    values = normal(200, 8).reshape(200, 4, 2)
+    dims = ("time", "lat", "lon")
+    path = write_zarr(tmp_path / "x.zarr", values, (16, 3, 2), dimension_names=dims)
+    asked: dict[str, Any] = {"sample_dim": "time", "center": "features"}
+    made = sparse_svd(path, 2, n_transforms=9, client=three, **asked)
+    assert differences(made, sparse_svd(path, 2, n_transforms=9, **asked)) == []
+    asked |= {"reduction": "gram", "n_transforms": 9}
+    made = sparse_svd(path, 2, client=three, **asked)
+    assert differences(made, sparse_svd(path, 2, **asked)) == []
+    scores = made.transform(path, tmp_path / "scores", client=three)
+    np.testing.assert_array_equal(scores[:], made.transform(path))
+
+
 def test_packed_numbers_and_masks(three: Client, tmp_path: Path) -> None:
     """Workers decode what they read, or say what is missing as one process does."""
     X = np.round(normal(N, SAMPLES) * 1000).astype("i2")

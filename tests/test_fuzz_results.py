@@ -50,7 +50,14 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "blocks": sparse_svd(X, P, n_transforms=5, algorithm="block", normalize="samples"),
         "gram": sparse_svd(X, P, n_transforms=40, reduction="gram", pivot=True),
         "refined": sparse_pca(stacked, P, max_fill=0.5, sample_dim="time"),
-        "stable": sparse_pca_cv(X, P, max_fill=0.5, folds=3).result,
+        "stable": sparse_pca_cv(
+            [named[:4].drop_vars("gene").rename("a"), named[4:].rename("b")],
+            P,
+            max_fill=0.5,
+            folds=3,
+            sample_dim="time",
+            normalize="variables",
+        ).result,
     }
     for name, result in made.items():
         result.save(folder / name)

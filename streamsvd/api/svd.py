@@ -65,7 +65,8 @@ def sparse_svd(
         Data of n features by N samples: a path or URL of a Zarr array (also one inside a group or
         a zip file, ``"group.zarr/path/inside"``), a ``.npy`` file, an open Zarr array, a NumPy,
         Dask or HDF5 array, a CSR or CSC matrix of SciPy, a pandas or polars DataFrame, an
-        xarray.DataArray, an AnnData in memory or in Zarr. Never written.
+        xarray.DataArray, an AnnData in memory or in Zarr. A list of DataArrays, or a Dataset, are
+        several variables of the same samples, whose features stand side by side. Never written.
     n_components : int or float
         `p`, from 1 to ``min(n, N)``. Between 0 and 1, a share of the variance: the fewest
         components of PCA, which are dense, that explain more than that, counted as in scikit-learn;
@@ -143,6 +144,8 @@ def sparse_svd(
     center, normalize : {None, "features", "samples"}
         Centre, then scale. Features: to mean 0, to variance 1 (divisor N). Samples: each by its
         own mean over the features and its own Euclidean norm (the paper does both).
+        ``normalize="variables"``, of several variables: each as a whole, by one number, to a total
+        variance of 1 over its features.
     dtype : {None, "float32", "float64"}
         Precision of the working matrix. By default float32 for float32 and for 8- and 16-bit
         types, else float64; packed numbers are of the type that they are decoded to. The

@@ -193,6 +193,7 @@ FIT = [
     of_fit(
         "normalize",
         "Scale each feature to variance 1, or each sample to norm 1. [default: neither]",
+        values=["features", "samples"],
     ),
     of_fit("dtype", "Precision of the work. [default: by that of SOURCE]"),
     MISSING_ENTRIES,

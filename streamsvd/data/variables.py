@@ -4,7 +4,7 @@ Features are those of all variables, one after the other; each variable keeps it
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,12 +29,7 @@ def open_variables(x: Any, ask: Ask, fitted: Ask) -> Source:
     if strange:
         raise SourceError(f"the list holds {strange[0]} beside DataArrays: make it one, or drop it")
     names = [str(k if one.name is None else one.name) for k, one in enumerate(x)]
-    twice = {name for name in names if names.count(name) > 1}
-    if twice:
-        raise OptionError(f"several variables are called {min(twice)!r}: rename() them")
-    return Joint(
-        {name: open_data_array(one, ask, fitted) for name, one in zip(names, x, strict=True)}
-    )
+    return _joint(names, x, ask, fitted)
 
 
 def open_dataset(x: Any, ask: Ask, fitted: Ask) -> Source:
@@ -49,7 +44,15 @@ def open_dataset(x: Any, ask: Ask, fitted: Ask) -> Source:
             f"{', '.join(map(repr, strange))} of the Dataset have no dimension "
             f"{', '.join(map(repr, sorted(wanted)))}: pass the variables that do, ds[[...]]"
         )
-    return Joint({str(key): open_data_array(one, ask, fitted) for key, one in x.data_vars.items()})
+    return _joint(list(map(str, x.data_vars)), x.data_vars.values(), ask, fitted)
+
+
+def _joint(names: list[str], arrays: Iterable[Any], ask: Ask, fitted: Ask) -> Source:
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise OptionError(f"several variables are called {min(twice)!r}: rename() them")
+    opened = (open_data_array(one, ask, fitted) for one in arrays)
+    return Joint(dict(zip(names, opened, strict=True)))
 
 
 class Joint(Source):

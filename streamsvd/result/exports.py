@@ -35,6 +35,7 @@ def to_xarray(result: Any, source: Source | None) -> Any:
         """Names of the data are kept, and ours get out of the way."""
         while name in taken:
             name += "_"
+        taken.add(name)
         return name
 
     component = ours("component")

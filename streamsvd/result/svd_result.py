@@ -123,7 +123,9 @@ class SVDResult(Refinable):
             dimensions that were stacked their levels, for `unstack`; features that are left out
             (`left_out`) are NaN. Dimensions and levels keep the names that the data have: where one
             is called as one of these variables, or ``component``, ours has an underscore more,
-            ``components_``.
+            ``components_``. Of several variables there are `components_sst`, `mean_sst` and
+            `scale_sst` for one that is called sst; a dimension that is another one in an earlier
+            variable has the name of the variable added, ``lat_sst``.
         """
         source = None if X is None else self._open(X, reading)
         return to_xarray(self, source)
