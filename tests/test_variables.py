@@ -150,8 +150,7 @@ def test_variances_are_over_what_is_present(reduction: str | None) -> None:
 
 def test_by_cross_validation_and_estimators() -> None:
     data = KINDS["Dataset"]()
-    options: dict[str, Any] = {"max_fill": [0.3, 0.6], "folds": 3, "split": "blocked"}
-    made = sparse_pca_cv(data, [1, 2], sample_dim="time", normalize="variables", **options)
+    made = sparse_pca_cv(data, 1, max_fill=0.5, folds=2, sample_dim="time", normalize="variables")
     np.testing.assert_allclose(made.result.scale, X[:, 0] / scaled(X)[:, 0], rtol=1e-12)
     source = open_data(data, Ask(sample_dim="time"))
     source.scale_variables(source.features)
@@ -175,7 +174,9 @@ def test_dimensions_that_are_others_get_the_name_of_the_variable(tmp_path: Path)
     third = (sst() + normal(T, 6).reshape(T, 3, 2)).rename("third")
     flat = sst().isel(lon=0, drop=True).rename("flat")
     stacked = sst().stack(space=("lat", "lon")).rename("stacked")
-    made = sparse_pca([sst(), coarse, third, flat, stacked], 2, sample_dim="time")
+    again = [one.rename(f"{one.name}_again") for one in (coarse, stacked)]
+    data = [sst(), coarse, third, flat, stacked, *again]
+    made = sparse_pca(data, 2, sample_dim="time")
     made.save(tmp_path / "r")
     found = SVDResult.load(tmp_path / "r").to_xarray()
     assert found.components_sst.dims == ("component", "lat", "lon")
@@ -184,13 +185,12 @@ def test_dimensions_that_are_others_get_the_name_of_the_variable(tmp_path: Path)
     assert found.components_flat.dims == ("component", "lat")
     assert found.components_stacked.dims == ("component", "space")
     assert found.lat_coarse.values.tolist() == [30.0, 10.0]
-    levels = found.components_stacked.unstack("space")
-    assert levels.dims == ("component", "lat_stacked", "lon_stacked")
-    np.testing.assert_array_equal(
-        np.hstack([found[f"components_{k}"].values.reshape(2, -1) for k in
-                   ("sst", "coarse", "third", "flat", "stacked")]),
-        made.components.toarray(),
-    )  # fmt: skip
+    assert found.components_coarse_again.dims == ("component", "lat_coarse", "lon")
+    for name in ("stacked", "stacked_again"):
+        levels = found[f"components_{name}"].unstack("space")
+        assert levels.dims == ("component", "lat_stacked", "lon_stacked")
+    parts = [found[f"components_{one.name}"].values.reshape(2, -1) for one in data]
+    np.testing.assert_array_equal(np.hstack(parts), made.components.toarray())
     odd = [sst().rename(lat="components_sst", lon="component"), slp()]
     found = sparse_pca(odd, 2, sample_dim="time").to_xarray()
     assert found.components_sst_.dims == ("component_", "components_sst", "component")

@@ -78,24 +78,26 @@ def _apart(features: Axis | None) -> dict[str, Axis]:
     """The axis of each variable, by what its name adds to ours, for one Dataset to hold all.
 
     A dimension or level that is another one in an earlier variable has the name of the variable
-    added.
+    added; later ones that have the same dimension share it.
     """
     if not isinstance(features, Joined):
         return {} if features is None else {"": features}
     made: dict[str, Axis] = {}
-    known: dict[str, Axis] = {}  # by the name of each dimension, one that has it
+    known: dict[str, list[tuple[Any, dict[str, str]]]] = {}  # what it was, and is called
     used: set[str] = set()
     for variable, axis in features.parts.items():
         suffix = f"_{variable}"
         names: dict[str, str] = {}
         for dim in axis.dims:
-            if dim in known and known[dim].along(dim) == axis.along(dim):
-                continue
-            for name in (dim, *(level.name for level in axis.levels.get(dim, ()))):
-                names[name] = _free(name, suffix, used)
+            here, before = axis.along(dim), known.setdefault(dim, [])
+            called = next((one for was, one in before if was == here), None)
+            if called is None:
+                levels = [level.name for level in axis.levels.get(dim, ())]
+                called = {name: _free(name, suffix, used) for name in (dim, *levels)}
+                before.append((here, called))
+            names |= called
         made[suffix] = axis.renamed(names)
         used |= made[suffix].taken
-        known = {dim: axis for dim in axis.dims if names.get(dim, dim) == dim} | known
     return made
 
 
