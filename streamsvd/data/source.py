@@ -153,7 +153,8 @@ class Source:
                 'normalize="variables" is for several variables, a list of DataArrays or a '
                 f"Dataset, and {self.name} is one: leave it out"
             )
-        variables = Variables(tuple(features.parts), features.variable_of)
+        of, places = features.variable_of, self.present.places
+        variables = Variables(tuple(features.parts), of if places is None else of[places])
         self.present = self.present._replace(variables=variables)
 
     def why_missing(self, feature: int, sample: int) -> tuple[str, str] | None:
