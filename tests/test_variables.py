@@ -148,6 +148,25 @@ def test_variances_are_over_what_is_present(reduction: str | None) -> None:
         sparse_pca([sst(), two], 2, sample_dim="time")
 
 
+@pytest.mark.parametrize("fit", [sparse_pca, sparse_svd])
+def test_some_features_of_each(fit: Any) -> None:
+    """A variable is as large as those of its features that take part."""
+    kept = np.arange(10) % 3 > 0
+    some = X[kept]
+    scales = np.sqrt(some.var(axis=1))
+    of_first = np.arange(10)[kept] < 6
+    for part in (of_first, ~of_first):
+        scales[part] = np.sqrt((scales[part] ** 2).sum())
+    options: dict[str, Any] = {"center": "features", "n_transforms": 9, "pivot": False}
+    asked = {"sample_dim": "time", "normalize": "variables", "feature_mask": kept}
+    made = fit(KINDS["list"](), 2, **options, **asked)
+    expected = fit(some / scales[:, None], 2, **options)
+    np.testing.assert_allclose(made.scale[kept], scales, rtol=1e-12)
+    found = made.components.toarray()
+    np.testing.assert_allclose(found[:, kept], expected.components.toarray(), atol=1e-9)
+    assert not found[:, ~kept].any()
+
+
 def test_by_cross_validation_and_estimators() -> None:
     data = KINDS["Dataset"]()
     made = sparse_pca_cv(data, 1, max_fill=0.5, folds=2, sample_dim="time", normalize="variables")
