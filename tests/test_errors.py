@@ -487,7 +487,7 @@ def unknown_codec(tmp_path: Path) -> Path:
         (empty_group, ("place", "group", "none")),
         (group_object, ("place", "group", "counts", "layers/scaled", "name one")),
         (table, ("place.csv", "is a file", "convert")),
-        (h5ad, ("place.h5ad", "HDF5", "read_h5ad", "backed", "write_zarr")),
+        (h5ad, ("place.h5ad", "cannot open", "HDF5")),
         (cut_npy, ("place.npy", "cannot read")),
         (object_npy, ("place.npy", "cannot read")),
         (no_zip, ("place.zip", "cannot open")),

@@ -87,8 +87,9 @@ def in_our_words(message: str) -> str:
 def main() -> None:
     """Sparse orthonormal components of data larger than memory.
 
-    SOURCE is always a Zarr array of numbers, by default features x samples (samples are columns);
-    `streamsvd convert` makes one of other files.
+    SOURCE is a Zarr array of numbers, an AnnData (.h5ad, .zarr), a dataset in an HDF5 or NetCDF 4
+    file (x.nc/t2m) or an .npy file. Samples are columns by default, and rows of AnnData. Others,
+    .csv for example, are written to Zarr by `streamsvd convert`.
     """
 
 

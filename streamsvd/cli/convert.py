@@ -19,6 +19,7 @@ from numpy.lib import format as npy
 from scipy import io as scipy_io
 
 from streamsvd.arrays import Array
+from streamsvd.data.hdf5_files import ENDINGS as HDF5_ENDINGS
 from streamsvd.errors import OptionError, SourceError
 from streamsvd.options import parse_size, working_dtype
 from streamsvd.progress import Progress, progress_bar
@@ -125,6 +126,11 @@ def _kind(path: Path, key: str | None, delimiter: str | None, skip_lines: int) -
     kind = Path(path.stem if is_packed else path.name).suffix.lower()
     is_text = kind in DELIMITERS
     if not is_text and (is_packed or kind not in (".npy", ".npz", ".mat")):
+        if kind in HDF5_ENDINGS:
+            raise SourceError(
+                f"{path} needs no conversion: HDF5 files are read as they are, for example by "
+                f"`streamsvd pca {path}`, or `streamsvd pca {path}/NAME` for a dataset in it"
+            )
         known = ", ".join([".npy", ".npz", ".mat", *DELIMITERS])
         raise SourceError(f"cannot convert {path}: need {known}, the last three also with .gz")
     if not path.is_file():

@@ -1,20 +1,18 @@
-"""AnnData as sources: objects of anndata, which is not imported, and groups of Zarr stores.
+"""AnnData as sources: objects of anndata, which is not imported, and groups of Zarr and HDF5.
 
 Observations are the samples, unless ``sample_axis=1``.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis, named
 from streamsvd.data.source import Source, SparseStrips, Strips, dense, open_file, refuse_options
-from streamsvd.data.zarr_nodes import attributes_of, check_array, open_zarr, sound
 from streamsvd.errors import OptionError, SourceError
 from streamsvd.options import Ask
-from streamsvd.storage.checked import checked
 
 
 def open_anndata(
@@ -73,19 +71,36 @@ def _there(matrix: Any) -> Any:
     return matrix
 
 
-def open_anndata_group(group: Any, ask: Ask, fitted: Ask, name: str) -> Source:
-    """An AnnData in a Zarr group. Names of the samples stay there: they may be many."""
+class Library(NamedTuple):
+    """How groups are read of the library that an AnnData is stored by.
+
+    Attributes
+    ----------
+    open_matrix : callable
+        The source of a node, from what is asked, what was fitted and its name.
+    attributes_of : callable
+        Of a node.
+    names_of : callable
+        The content of an array of text or numbers, of a name; None of another kind.
+    """
+
+    open_matrix: Callable[[Any, Ask, Ask, str], Source]
+    attributes_of: Callable[[Any], dict[str, Any]]
+    names_of: Callable[[Any, str], Array | None]
+
+
+def open_anndata_group(group: Any, ask: Ask, fitted: Ask, name: str, library: Library) -> Source:
+    """An AnnData in a group of a store. Names of the samples stay there: they may be many."""
     refuse_options(name, sample_dim=ask.sample_dim)
     layer = fitted.layer if ask.layer is None else ask.layer
     key = "X" if layer is None else f"layers/{layer}"
-    with sound(name):
-        if key not in group:
-            found = ", ".join(_members(group["layers"])) if "layers" in group else ""
-            kind = SourceError if layer is None else OptionError
-            raise kind(f"{name} has no {key}; layer= can be one of: {found or 'none'}")
-        asked = Ask(ask.sample_axis or 0, missing_chunks=ask.missing_chunks, decode=ask.decode)
-        source = open_zarr(group[key], asked, Ask(), f"{name}/{key}")
-        source.features = _stored_names(group, "obs" if source.sample_axis else "var", name)
+    if key not in group:
+        found = ", ".join(_members(group["layers"])) if "layers" in group else ""
+        kind = SourceError if layer is None else OptionError
+        raise kind(f"{name} has no {key}; layer= can be one of: {found or 'none'}")
+    asked = Ask(ask.sample_axis or 0, missing_chunks=ask.missing_chunks, decode=ask.decode)
+    source = library.open_matrix(group[key], asked, Ask(), f"{name}/{key}")
+    source.features = _stored_names(group, "obs" if source.sample_axis else "var", name, library)
     if source.features is not None and len(source.features) != source.n_features:
         raise SourceError(
             f"{name} is not whole: {len(source.features)} names for {source.n_features} features"
@@ -101,19 +116,29 @@ def _members(group: Any) -> list[str]:
         return []
 
 
-def _stored_names(group: Any, dim: str, name: str) -> Axis | None:
+def _stored_names(group: Any, dim: str, name: str, library: Library) -> Axis | None:
     """The index of a table of AnnData, None where it cannot be read as text."""
-    index = attributes_of(group[dim]).get("_index") if dim in group else None
+    index = library.attributes_of(group[dim]).get("_index") if dim in group else None
     key = f"{dim}/{index}"
     if index is None or key not in group:
         return None
     node = group[key]
-    if not hasattr(node, "dtype"):
-        if "values" not in node:
-            return None
-        node, key = node["values"], f"{key}/values"
-    if node.dtype.kind not in "TUbiuf":  # never unpickle
+    if hasattr(node, "dtype"):
+        names = library.names_of(node, f"{name}/{key}")
+    elif "codes" in node and "categories" in node:
+        names = _of_categories(node, f"{name}/{key}", library)
+    else:
+        names = (
+            library.names_of(node["values"], f"{name}/{key}/values") if "values" in node else None
+        )
+    return None if names is None else named(dim, names.astype(object))
+
+
+def _of_categories(node: Any, name: str, library: Library) -> Array | None:
+    """Names that are stored once each, and as places among those."""
+    codes, names = (library.names_of(node[k], f"{name}/{k}") for k in ("codes", "categories"))
+    if codes is None or names is None:
         return None
-    check_array(node, f"{name}/{key}", Ask(missing_chunks="fill"), is_text=True)
-    names = checked(node, f"{name}/{key}", may_miss=True)[:]
-    return named(dim, np.asarray(names).astype(object))
+    if codes.dtype.kind not in "iu" or not np.all((codes >= 0) & (codes < len(names))):
+        raise SourceError(f"{name}/codes do not fit its {len(names)} categories; restore them")
+    return names[codes]

@@ -10,13 +10,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from streamsvd.data.annotated import open_anndata, open_anndata_group
+from streamsvd.data.annotated import Library, open_anndata, open_anndata_group
 from streamsvd.data.data_arrays import open_data_array
 from streamsvd.data.hdf5 import open_hdf5, open_sparse_dataset
+from streamsvd.data.hdf5_files import ENDINGS, open_hdf5_path
 from streamsvd.data.matrices import open_array, open_dask, open_npy, open_sparse
 from streamsvd.data.source import Source, is_a
 from streamsvd.data.tables import open_pandas, open_polars
-from streamsvd.data.zarr_nodes import encoding_of, open_node, open_zarr
+from streamsvd.data.zarr_nodes import (
+    attributes_of,
+    encoding_of,
+    names_of,
+    open_node,
+    open_zarr,
+    sound,
+)
 from streamsvd.errors import SourceError
 from streamsvd.options import Ask, check_axis, check_missing
 
@@ -66,7 +74,8 @@ def opener_of(x: Any) -> Opener | None:
     """What opens data of the kind of `x`, None if nothing does."""
     if isinstance(x, str | os.PathLike):
         path = Path(os.path.expanduser(x))
-        return OPENERS.get(path.suffix if path.is_file() else "", OPENERS[""])
+        file = next((place for place in (path, *path.parents) if place.is_file()), None)
+        return OPENERS.get("" if file is None else file.suffix.lower(), OPENERS[""])
     kinds = (kind for kind in OPENERS if isinstance(kind, tuple) and is_a(x, *kind))
     return next((OPENERS[kind] for kind in kinds), None)
 
@@ -87,8 +96,14 @@ def _open_store(x: str | os.PathLike[str], ask: Ask, fitted: Ask) -> Source:
 def _open_node(node: Any, ask: Ask, fitted: Ask, name: str | None = None) -> Source:
     """An open Zarr array or group."""
     if encoding_of(node) == "anndata":
-        return open_anndata_group(node, ask, fitted, name or str(node.store_path))
+        name = name or str(node.store_path)
+        with sound(name):
+            return open_anndata_group(node, ask, fitted, name, ZARR)
     return open_zarr(node, ask, fitted, name)
+
+
+ZARR = Library(open_zarr, attributes_of, names_of)
+"""How groups of Zarr are read."""
 
 
 def _open_anndata(x: Any, ask: Ask, fitted: Ask) -> Source:
@@ -105,20 +120,10 @@ def _instead(remedy: str) -> Opener:
     return refuse
 
 
-def _refuse_hdf5(x: str | os.PathLike[str], ask: Ask, fitted: Ask) -> Source:
-    name = os.fspath(x)
-    raise SourceError(
-        f"{name} is an HDF5 file: pass anndata.read_h5ad({name!r}, backed='r') or an open h5py "
-        "dataset, or write it to Zarr, for example with write_zarr() of AnnData"
-    )
-
-
 OPENERS: dict[str | tuple[str, str], Opener] = {
     # files, by the ending of their path; all else that is a path is a store
     ".npy": open_npy,
-    ".h5ad": _refuse_hdf5,
-    ".h5": _refuse_hdf5,
-    ".hdf5": _refuse_hdf5,
+    **dict.fromkeys(ENDINGS, open_hdf5_path),
     "": _open_store,
     # objects, by the package and the name of their class or of one that it is made from
     ("numpy", "ndarray"): open_array,

@@ -6,16 +6,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import zarr
 from zarr.storage import LocalStore, ZipStore
 
+from streamsvd.arrays import Array
+from streamsvd.data.compressed import SPARSE_KINDS, SPARSE_PARTS, check_group
 from streamsvd.data.labels import Axis
 from streamsvd.data.packing import packing_of
 from streamsvd.data.source import Source, asked_axis, check_matrix
-from streamsvd.data.zarr_sources import SPARSE_PARTS, SparseSource, ZarrSource
+from streamsvd.data.zarr_sources import SparseSource, ZarrSource
 from streamsvd.errors import OptionError, SourceError, StreamSVDError
 from streamsvd.options import Ask
-from streamsvd.storage.checked import RegularFiles, file_size
+from streamsvd.storage.checked import RegularFiles, checked, file_size
 from streamsvd.storage.chunks import (
     MARK,
     MOST_MISSING,
@@ -24,9 +27,6 @@ from streamsvd.storage.chunks import (
     some,
 )
 from streamsvd.storage.codecs import refuse_unsafe
-
-SPARSE_KINDS = ("csr_matrix", "csc_matrix")
-"""What the groups of sparse matrices of AnnData say that they are."""
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """Attribute that xarray writes the names of dimensions to in Zarr 2."""
@@ -69,7 +69,11 @@ def _open_path(x: str) -> Any:
     if store is not None:
         return zarr.open(store, path=inside, mode="r")
     if os.path.isfile(path):
-        raise SourceError(f"{x} is a file, not a Zarr store; see `streamsvd convert`")
+        raise SourceError(
+            f"{x} is a file of no kind that is read as it is: those end in .npy, .h5ad, .h5, "
+            ".hdf5 or .nc, and .zip for a Zarr store; `streamsvd convert` writes .csv, .tsv, .txt, "
+            ".npz and .mat files to Zarr"
+        )
     file_size(Path(path), x)  # neither a device
     place = Path(path).absolute()  # workers of a cluster have another folder
     return zarr.open(RegularFiles(place, read_only=True), mode="r")
@@ -146,6 +150,14 @@ def check_array(array: Any, name: str, ask: Ask, *, is_text: bool = False) -> No
         _refuse_missing(array, name)
 
 
+def names_of(array: Any, name: str) -> Array | None:
+    """An array of text or numbers in memory, None of another kind: nothing is unpickled."""
+    if array.dtype.kind not in "TUbiuf":
+        return None
+    check_array(array, name, Ask(missing_chunks="fill"), is_text=True)
+    return np.asarray(checked(array, name, may_miss=True)[:])
+
+
 def _open_array(array: Any, ask: Ask, fitted: Ask, name: str) -> Source:
     refuse_unsafe(array, name, is_text=array.dtype.kind not in "biuf")
     dims = _dims_of(array)
@@ -169,24 +181,10 @@ def _open_array(array: Any, ask: Ask, fitted: Ask, name: str) -> Source:
 
 def _open_sparse_group(group: Any, ask: Ask, fitted: Ask, name: str) -> Source:
     axis = asked_axis(name, ask, fitted)
-    attributes = attributes_of(group)
-    lost = [key for key in SPARSE_PARTS if key not in group]
-    lost += [key for key in ("shape",) if key not in attributes]
-    if lost:
-        raise SourceError(f"{name} is not a whole sparse matrix: {', '.join(lost)} is not there")
-    shape = attributes["shape"]
-    if not isinstance(shape, list | tuple) or not all(type(size) is int for size in shape):
-        raise SourceError(f"{name} has the shape {shape!r}: need two numbers; mend its attributes")
-    check_matrix(group["data"].dtype, tuple(shape), name)
+    shape = check_group(group, attributes_of(group), name)
     for key in SPARSE_PARTS:
-        part = group[key]
-        if len(part.shape) != 1 or (key != "data" and part.dtype.kind not in "iu"):
-            raise SourceError(
-                f"{name}/{key} holds {part.dtype} in the shape {part.shape}; the {key} of a sparse "
-                "matrix are one row of numbers, whole ones but for the data"
-            )
-        check_array(part, f"{name}/{key}", ask)
-    return SparseSource(group, axis, name)
+        check_array(group[key], f"{name}/{key}", ask)
+    return SparseSource(group, shape, axis, name)
 
 
 def _of_packing(array: Any) -> dict[str, Any]:
