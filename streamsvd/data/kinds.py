@@ -20,6 +20,7 @@ from streamsvd.data.tables import open_pandas, open_polars
 from streamsvd.data.zarr_nodes import (
     attributes_of,
     encoding_of,
+    name_of,
     names_of,
     open_node,
     open_zarr,
@@ -96,7 +97,7 @@ def _open_store(x: str | os.PathLike[str], ask: Ask, fitted: Ask) -> Source:
 def _open_node(node: Any, ask: Ask, fitted: Ask, name: str | None = None) -> Source:
     """An open Zarr array or group."""
     if encoding_of(node) == "anndata":
-        name = name or str(node.store_path)
+        name = name or name_of(node)
         with sound(name):
             return open_anndata_group(node, ask, fitted, name, ZARR)
     return open_zarr(node, ask, fitted, name)
@@ -131,6 +132,9 @@ OPENERS: dict[str | tuple[str, str], Opener] = {
     ("scipy", "spmatrix"): open_sparse,
     ("zarr", "Array"): _open_node,
     ("zarr", "Group"): _open_node,
+    ("zarr", "Store"): _instead(
+        "open what is in it with zarr.open_array(store, path=..., mode='r')"
+    ),
     ("dask", "Array"): open_dask,
     ("pandas", "DataFrame"): open_pandas,
     ("polars", "DataFrame"): open_polars,

@@ -32,6 +32,10 @@ DIMENSIONS = "_ARRAY_DIMENSIONS"
 """Attribute that xarray writes the names of dimensions to in Zarr 2."""
 
 
+EXTRAS = {"s3": "s3", "http": "http", "https": "http"}
+"""What to install for URLs of a protocol."""
+
+
 # -------------------------------------------------------------------------------------- paths
 
 
@@ -54,7 +58,8 @@ def open_node(x: Any, storage_options: dict[str, Any] | None = None) -> Any:
         what = "" if not is_path or os.path.exists(x) or ".zip" in x else ": no such path"
         raise SourceError(f"no Zarr array at {x}{what}") from error
     except ImportError as error:
-        hint = '; pip install "streamsvd[s3]"' if x.startswith("s3://") else ""
+        extra = EXTRAS.get(x.partition("://")[0])
+        hint = f'; pip install "streamsvd[{extra}]"' if extra else ""
         raise SourceError(f"{x} needs another package: {error}{hint}") from error
     except Exception as error:  # bad JSON, unknown codec, object dtype, no such home folder, ...
         raise SourceError(
@@ -104,12 +109,18 @@ def sound(name: str) -> Iterator[None]:
         ) from error
 
 
+def name_of(node: Any) -> str:
+    """What to call an open node in errors: by its store, unless that describes all it holds."""
+    name = str(node.store_path)
+    return name if "\n" not in name else f"{type(node.store).__name__}/{node.path}"
+
+
 def attributes_of(node: Any) -> dict[str, Any]:
     """The attributes of an array or a group; refuses what is no mapping."""
     found = node.metadata.attributes
     if not isinstance(found, Mapping):
         raise SourceError(
-            f"{node.store_path}: its attributes are a {type(found).__name__}, not a mapping of "
+            f"{name_of(node)}: its attributes are a {type(found).__name__}, not a mapping of "
             "names to values; mend them in its metadata"
         )
     return dict(found)
@@ -126,14 +137,14 @@ def open_zarr(node: Any, ask: Ask, fitted: Ask, name: str | None = None) -> Sour
     Refuses what is not a matrix of real numbers, codecs that are not known to be safe, and stores
     with missing chunks unless ``missing_chunks="fill"``. `name` is what to call it in errors.
     """
-    name = name or str(node.store_path)
+    name = name or name_of(node)
     with sound(name):
         node = _absolute(node)
         if encoding_of(node) in SPARSE_KINDS:
             return _open_sparse_group(node, ask, fitted, name)
         if isinstance(node, zarr.Group):
             names = ", ".join(array_names(node)) or "none that can be listed"
-            raise SourceError(f"{node.store_path} is a Zarr group; name one of its arrays: {names}")
+            raise SourceError(f"{name} is a Zarr group; name one of its arrays: {names}")
         return _open_array(node, ask, fitted, name)
 
 
@@ -184,7 +195,7 @@ def _open_sparse_group(group: Any, ask: Ask, fitted: Ask, name: str) -> Source:
     shape = check_group(group, attributes_of(group), name)
     for key in SPARSE_PARTS:
         check_array(group[key], f"{name}/{key}", ask)
-    return SparseSource(group, shape, axis, name)
+    return SparseSource(group, shape, axis, name, ask.missing_chunks)
 
 
 def _of_packing(array: Any) -> dict[str, Any]:

@@ -108,9 +108,19 @@ class ZarrSource(Source):
 class SparseSource(CompressedSource):
     """A `CompressedSource` in a Zarr group; chunks are checked before they are decoded."""
 
-    def __init__(self, group: Any, shape: tuple[int, ...], sample_axis: int, name: str) -> None:
+    def __init__(
+        self,
+        group: Any,
+        shape: tuple[int, ...],
+        sample_axis: int,
+        name: str,
+        missing_chunks: str,
+    ) -> None:
+        may_miss = missing_chunks == "fill"
         kind = str(group.attrs["encoding-type"])
-        parts = {key: checked(group[key], f"{name}/{key}", may_miss=True) for key in SPARSE_PARTS}
+        parts = {
+            key: checked(group[key], f"{name}/{key}", may_miss=may_miss) for key in SPARSE_PARTS
+        }
         super().__init__(parts, kind, shape, sample_axis, name)
 
     def _entries_of(self, part: str, start: int, stop: int) -> Array:
