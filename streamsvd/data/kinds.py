@@ -14,9 +14,9 @@ from streamsvd.data.annotated import Library, open_anndata, open_anndata_group
 from streamsvd.data.data_arrays import open_data_array
 from streamsvd.data.hdf5 import open_hdf5, open_sparse_dataset
 from streamsvd.data.hdf5_files import ENDINGS, open_hdf5_path
-from streamsvd.data.matrices import open_array, open_dask, open_npy, open_sparse
+from streamsvd.data.matrices import open_array, open_array_like, open_dask, open_npy, open_sparse
 from streamsvd.data.source import Source, is_a
-from streamsvd.data.tables import open_pandas, open_polars
+from streamsvd.data.tables import open_arrow, open_pandas, open_polars
 from streamsvd.data.zarr_nodes import (
     attributes_of,
     encoding_of,
@@ -64,9 +64,10 @@ def open_data(x: Any, ask: Ask, fitted: Ask | None = None) -> Source:
     opener = opener_of(x)
     if opener is None:
         raise SourceError(
-            f"cannot read {type(x).__name__}: give a path to a Zarr array, a zarr.Array, a NumPy "
-            "or a Dask array, a CSR or CSC matrix, a pandas or polars DataFrame, an "
-            "xarray.DataArray or an AnnData"
+            f"cannot read {type(x).__name__}: give a path to a Zarr array or to an .h5ad, .h5, .nc "
+            "or .npy file, a zarr.Array, a NumPy or a Dask array, a list of rows, a CSR or CSC "
+            "matrix, a pandas or polars DataFrame, a pyarrow.Table, an xarray.DataArray, an "
+            "AnnData, or what has __array__()"
         )
     return opener(x, ask, fitted)
 
@@ -78,12 +79,13 @@ def opener_of(x: Any) -> Opener | None:
         file = next((place for place in (path, *path.parents) if place.is_file()), None)
         return OPENERS.get("" if file is None else file.suffix.lower(), OPENERS[""])
     kinds = (kind for kind in OPENERS if isinstance(kind, tuple) and is_a(x, *kind))
-    return next((OPENERS[kind] for kind in kinds), None)
+    found = next((OPENERS[kind] for kind in kinds), None)
+    return open_array_like if found is None and hasattr(x, "__array__") else found
 
 
 def is_known(x: Any) -> bool:
     """Whether `x` can be opened and is not an array or a matrix in memory."""
-    return opener_of(x) not in (None, open_array, open_sparse)
+    return opener_of(x) not in (None, open_array, open_array_like, open_sparse)
 
 
 # --------------------------------------------------------- what leads to one of several openers
@@ -128,6 +130,8 @@ OPENERS: dict[str | tuple[str, str], Opener] = {
     "": _open_store,
     # objects, by the package and the name of their class or of one that it is made from
     ("numpy", "ndarray"): open_array,
+    ("builtins", "list"): open_array_like,
+    ("builtins", "tuple"): open_array_like,
     ("scipy", "sparray"): open_sparse,
     ("scipy", "spmatrix"): open_sparse,
     ("zarr", "Array"): _open_node,
@@ -138,6 +142,8 @@ OPENERS: dict[str | tuple[str, str], Opener] = {
     ("dask", "Array"): open_dask,
     ("pandas", "DataFrame"): open_pandas,
     ("polars", "DataFrame"): open_polars,
+    ("pyarrow", "Table"): open_arrow,
+    ("pyarrow", "RecordBatch"): open_arrow,
     ("polars", "LazyFrame"): _instead("collect() it, or write it to a Zarr array"),
     ("xarray", "DataArray"): open_data_array,
     ("xarray", "Dataset"): _instead("pass one of its variables, or its to_dataarray()"),
