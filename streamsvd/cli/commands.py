@@ -304,11 +304,18 @@ def plot(result: str, out: str, overwrite: bool, **options: Any) -> None:
     type=int,
     default=0,
 )
+@option(
+    "--id-column",
+    'Column of a text file with the names of the rows, by the header; "" if it has no name there. '
+    "[default: none]",
+    "NAME",
+)
 @QUIET
 def convert(source: str, out: str, **options: Any) -> None:
     """Convert IN (.npy, .npz, .mat, .csv, .tsv, .txt, also .csv.gz ...) to a Zarr array.
 
-    Rows stay rows and columns columns. IN is not loaded whole, unless it is a .mat file.
+    Rows stay rows and columns columns. Names in text files are kept, in an AnnData; NA and empty
+    fields are missing values. IN is not loaded whole, unless it is a .mat file.
     """
     from streamsvd.cli.convert import convert as run
 
@@ -318,6 +325,8 @@ def convert(source: str, out: str, **options: Any) -> None:
     longer = " (the longer one)" if options["sample_axis"] is None else ""
     click.echo(f"saved {out}: {_by(done.shape)}, {done.dtype}, in chunks of {_by(done.chunks)}")
     click.echo(f"samples are on axis {done.sample_axis}{longer}")
+    if done.is_named:
+        click.echo("names are kept: the array is X of an AnnData")
     click.echo(f"Fit it with: streamsvd fit {out} --sample-axis {done.sample_axis} ...")
 
 
