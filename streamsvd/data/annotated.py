@@ -9,8 +9,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvd.arrays import Array
+from streamsvd.data.compressed import SPARSE_KINDS, SPARSE_PARTS, check_group
+from streamsvd.data.hdf5 import check_unwritten
 from streamsvd.data.labels import Axis, named
-from streamsvd.data.source import Source, SparseStrips, Strips, dense, open_file, refuse_options
+from streamsvd.data.selected import Selected
+from streamsvd.data.source import (
+    Source,
+    SparseStrips,
+    Strips,
+    check_matrix,
+    dense,
+    open_file,
+    refuse_options,
+)
+from streamsvd.data.turned import TurnedSource
 from streamsvd.errors import OptionError, SourceError
 from streamsvd.options import Ask
 
@@ -32,7 +44,10 @@ def open_anndata(
     axis = ask.sample_axis or 0
     with open_file(name):
         asked = Ask(axis, missing_chunks=ask.missing_chunks, decode=ask.decode)
-        source = _open_matrix(x, values, asked, name, open_matrix)
+        if x.is_view and x.isbacked:
+            source = _of_backed(x, values, asked, name, open_matrix)
+        else:
+            source = _open_matrix(x, values, asked, name, open_matrix)
     both = (named("obs", x.obs_names.to_numpy()), named("var", x.var_names.to_numpy()))
     source.features, source.samples = both[1 - axis], both[axis]
     return source
@@ -48,9 +63,7 @@ def _open_matrix(
     """The matrix that `values` takes from an AnnData."""
     axis = ask.sample_axis or 0
     if not x.is_view:
-        source = open_matrix(_there(values(x)), ask)
-        source.name = name
-        return source
+        return _open_whole(_there(values(x)), ask, name, open_matrix)
 
     def take(start: int, stop: int) -> Any:  # the matrix of a view would be a copy of the whole
         with open_file(name):
@@ -63,6 +76,41 @@ def _open_matrix(
     kind = (first.dtype, x.shape, axis, name)
     is_sparse = getattr(first, "format", None) in ("csr", "csc")
     return SparseStrips(take, *kind) if is_sparse else Strips(take_dense, *kind)
+
+
+def _open_whole(
+    matrix: Any, ask: Ask, name: str, open_matrix: Callable[[Any, Ask], Source]
+) -> Source:
+    """A matrix of samples, also one that is compressed by its features."""
+    axis, kind = ask.sample_axis or 0, getattr(matrix, "format", None)
+    if kind not in ("csr", "csc") or (kind == "csr") == (axis == 0):
+        source = open_matrix(matrix, ask)
+        source.name = name
+        return source
+    parts = {key: getattr(matrix, key, None) for key in SPARSE_PARTS}
+    if any(part is None for part in parts.values()) or not isinstance(parts["data"], np.ndarray):
+        check_unwritten(matrix, ask, name)
+        parts = {key: matrix.group[key] for key in SPARSE_PARTS}
+    check_matrix(np.dtype(matrix.dtype), matrix.shape, name)
+    return TurnedSource(parts, matrix.shape, axis, name)
+
+
+def _of_backed(
+    x: Any,
+    values: Callable[[Any], Any],
+    ask: Ask,
+    name: str,
+    open_matrix: Callable[[Any, Ask], Source],
+) -> Source:
+    """Some of an AnnData whose `X` is in a file: AnnData does not cut that a second time."""
+    try:
+        whole, both = x._adata_ref, (x._oidx, x._vidx)
+    except AttributeError as error:
+        raise SourceError(f"{name} is a view of a file: pass its to_memory()") from error
+    axis = ask.sample_axis or 0
+    source = _open_whole(_there(values(whole)), ask, name, open_matrix)
+    places = [np.arange(size)[at] for size, at in zip(whole.shape, both, strict=True)]
+    return Selected(source, places[axis], places[1 - axis], name)
 
 
 def _there(matrix: Any) -> Any:
@@ -82,11 +130,14 @@ class Library(NamedTuple):
         Of a node.
     names_of : callable
         The content of an array of text or numbers, of a name; None of another kind.
+    parts_of : callable
+        The three arrays of a sparse matrix, checked.
     """
 
     open_matrix: Callable[[Any, Ask, Ask, str], Source]
     attributes_of: Callable[[Any], dict[str, Any]]
     names_of: Callable[[Any, str], Array | None]
+    parts_of: Callable[[Any, Ask, str], dict[str, Any]]
 
 
 def open_anndata_group(group: Any, ask: Ask, fitted: Ask, name: str, library: Library) -> Source:
@@ -99,13 +150,22 @@ def open_anndata_group(group: Any, ask: Ask, fitted: Ask, name: str, library: Li
         kind = SourceError if layer is None else OptionError
         raise kind(f"{name} has no {key}; layer= can be one of: {found or 'none'}")
     asked = Ask(ask.sample_axis or 0, missing_chunks=ask.missing_chunks, decode=ask.decode)
-    source = library.open_matrix(group[key], asked, Ask(), f"{name}/{key}")
+    source = _open_stored(group[key], asked, f"{name}/{key}", library)
     source.features = _stored_names(group, "obs" if source.sample_axis else "var", name, library)
     if source.features is not None and len(source.features) != source.n_features:
         raise SourceError(
             f"{name} is not whole: {len(source.features)} names for {source.n_features} features"
         )
     return source
+
+
+def _open_stored(node: Any, ask: Ask, name: str, library: Library) -> Source:
+    """A matrix of samples in a group, also one that is compressed by its features."""
+    kind = None if hasattr(node, "dtype") else library.attributes_of(node).get("encoding-type")
+    if kind not in SPARSE_KINDS or (kind == "csr_matrix") == (ask.sample_axis == 0):
+        return library.open_matrix(node, ask, Ask(), name)
+    shape = check_group(node, library.attributes_of(node), name)
+    return TurnedSource(library.parts_of(node, ask, name), shape, int(ask.sample_axis or 0), name)
 
 
 def _members(group: Any) -> list[str]:

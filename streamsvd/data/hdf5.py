@@ -105,12 +105,17 @@ def _text(value: Any) -> Any:
 def open_sparse_dataset(x: Any, ask: Ask, fitted: Ask) -> Source:
     """A sparse matrix of AnnData on the disk; the parts of one in HDF5 are checked the same."""
     name = f"the {type(x).__name__.strip('_')}"
+    check_unwritten(x, ask, name)
+    return open_sliced(x, ask, fitted)
+
+
+def check_unwritten(x: Any, ask: Ask, name: str) -> None:
+    """Refuse a sparse matrix of AnnData in HDF5 of which a part was not written as a whole."""
     with open_file(name):
         for key in SPARSE_PARTS if ask.missing_chunks == "error" else ():
             part = x.group[key]
             if is_a(part, "h5py", "Dataset") and part.size:
                 refuse_unwritten(part, f"{name}/{key}")
-    return open_sliced(x, ask, fitted)
 
 
 def refuse_unwritten(x: Any, name: str) -> None:

@@ -71,17 +71,25 @@ def _open_node(node: Any, ask: Ask, fitted: Ask, name: str, file: str) -> Source
         def open_matrix(matrix: Any, asked: Ask, fitted: Ask, called: str) -> Source:
             return _open_node(matrix, asked, fitted, called, file)
 
-        library = Library(open_matrix, _attributes, names_of)
+        def parts_of(matrix: Any, asked: Ask, called: str) -> dict[str, Any]:
+            return _parts(matrix, asked, called, file)
+
+        library = Library(open_matrix, _attributes, names_of, parts_of)
         return open_anndata_group(node, ask, fitted, name, library)
     if kind not in SPARSE_KINDS:
         raise SourceError(f"{name} is a group of HDF5; name what is in it: {_datasets(node)}")
     axis = asked_axis(name, ask, fitted)
     shape = check_group(node, _attributes(node), name)
-    for key in SPARSE_PARTS if ask.missing_chunks == "error" else ():
-        if node[key].size:
-            refuse_unwritten(node[key], f"{name}/{key}")
-    parts = {key: StoredDataset(node[key], file) for key in SPARSE_PARTS}
+    parts = _parts(node, ask, name, file)
     return StoredCompressed(parts, kind, shape, axis, name)
+
+
+def _parts(group: Any, ask: Ask, name: str, file: str) -> dict[str, Any]:
+    """The arrays of a sparse matrix, checked for chunks that were never written."""
+    for key in SPARSE_PARTS if ask.missing_chunks == "error" else ():
+        if group[key].size:
+            refuse_unwritten(group[key], f"{name}/{key}")
+    return {key: StoredDataset(group[key], file) for key in SPARSE_PARTS}
 
 
 def _attributes(node: Any) -> dict[str, Any]:

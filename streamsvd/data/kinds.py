@@ -24,6 +24,7 @@ from streamsvd.data.zarr_nodes import (
     names_of,
     open_node,
     open_zarr,
+    parts_of,
     sound,
 )
 from streamsvd.errors import SourceError
@@ -105,7 +106,7 @@ def _open_node(node: Any, ask: Ask, fitted: Ask, name: str | None = None) -> Sou
     return open_zarr(node, ask, fitted, name)
 
 
-ZARR = Library(open_zarr, attributes_of, names_of)
+ZARR = Library(open_zarr, attributes_of, names_of, parts_of)
 """How groups of Zarr are read."""
 
 

@@ -193,9 +193,15 @@ def _open_array(array: Any, ask: Ask, fitted: Ask, name: str) -> Source:
 def _open_sparse_group(group: Any, ask: Ask, fitted: Ask, name: str) -> Source:
     axis = asked_axis(name, ask, fitted)
     shape = check_group(group, attributes_of(group), name)
+    return SparseSource(parts_of(group, ask, name), str(encoding_of(group)), shape, axis, name)
+
+
+def parts_of(group: Any, ask: Ask, name: str) -> dict[str, Any]:
+    """The arrays of a sparse matrix, checked before and while they are read."""
     for key in SPARSE_PARTS:
         check_array(group[key], f"{name}/{key}", ask)
-    return SparseSource(group, shape, axis, name, ask.missing_chunks)
+    may_miss = ask.missing_chunks == "fill"
+    return {key: checked(group[key], f"{name}/{key}", may_miss=may_miss) for key in SPARSE_PARTS}
 
 
 def _of_packing(array: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import zarr
 from zarr.storage import LocalStore
 
 from streamsvd.arrays import Array
-from streamsvd.data.compressed import SPARSE_PARTS, CompressedSource
+from streamsvd.data.compressed import CompressedSource
 from streamsvd.data.packing import REMEDY
 from streamsvd.data.source import Source
 from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
@@ -106,22 +106,7 @@ class ZarrSource(Source):
 
 
 class SparseSource(CompressedSource):
-    """A `CompressedSource` in a Zarr group; chunks are checked before they are decoded."""
-
-    def __init__(
-        self,
-        group: Any,
-        shape: tuple[int, ...],
-        sample_axis: int,
-        name: str,
-        missing_chunks: str,
-    ) -> None:
-        may_miss = missing_chunks == "fill"
-        kind = str(group.attrs["encoding-type"])
-        parts = {
-            key: checked(group[key], f"{name}/{key}", may_miss=may_miss) for key in SPARSE_PARTS
-        }
-        super().__init__(parts, kind, shape, sample_axis, name)
+    """A `CompressedSource` in arrays of Zarr, which are `checked`."""
 
     def _entries_of(self, part: str, start: int, stop: int) -> Array:
         array, name = self._parts[part], f"{self.name}/{part}"
