@@ -37,8 +37,8 @@ KINDS: list[Callable[[Any], Any]] = [np.array, sparse.csr_matrix, sparse.csc_mat
 def _short_strips(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sources are read a few samples at a time, and few entries are gathered."""
     monkeypatch.setattr(sizes, "STRIP_BYTES", 8 * N * 7)
-    monkeypatch.setattr(turned, "BLOCK", 60)
-    monkeypatch.setattr(turned, "PIECE", 50)
+    monkeypatch.setattr(turned, "BLOCK", 150)
+    monkeypatch.setattr(turned, "PIECE", 120)
 
 
 def made(kind: Callable[[Any], Any]) -> Any:
@@ -124,7 +124,7 @@ def test_matrices_by_columns(place: str, tmp_path: Path) -> None:
     for sample in range(SAMPLES):
         opened.read(sample, sample + 1, np.dtype("f8"))
     entries = np.count_nonzero(X)  # blocks end between samples: each lacks one at most
-    blocks, size = -(-entries // (60 - N)), whole.X.indices.dtype.itemsize
+    blocks, size = -(-entries // (150 - N)), whole.X.indices.dtype.itemsize
     assert opened.bytes_read <= (blocks + 1) * entries * (8 + size) + 8 * (N + 1)
     by_rows = made(sparse.csr_matrix)  # the reverse: samples are columns
     across = sparse_pca(by_rows, 3, max_fill=0.4, sample_axis=1)
@@ -136,7 +136,7 @@ def test_large_matrices_by_columns_are_refused_on_disk(
 ) -> None:
     whole = made(sparse.csc_matrix)
     whole.write_h5ad(tmp_path / "a.h5ad")
-    monkeypatch.setattr(turned, "BLOCK", 10)
+    monkeypatch.setattr(turned, "BLOCK", 20)
     same(whole, X)
     with pytest.raises(SourceError, match=r"takes \d+ readings of its \d+ entries.*tocsr\(\)"):
         sparse_pca(tmp_path / "a.h5ad", 3)

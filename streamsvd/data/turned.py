@@ -21,7 +21,7 @@ BLOCK = 2**23
 PIECE = 2**21
 """Entries that are read at a time."""
 
-BYTES = 48
+BYTES = 64
 """Of an entry, at most, while a block is gathered."""
 
 MOST_READINGS = 16
@@ -71,6 +71,7 @@ class TurnedSource(Source):
         """Samples ``start..stop-1`` as the rows of a new (stop - start, n) float64 matrix."""
         first, last, block = self._block
         if not first <= start <= stop <= last:
+            self._block = (0, 0, sparse.csr_array((0, self.n_features)))  # not two at a time
             first, last, block = self._block = self._gathered(start, stop)
         return block[start - first : stop - first].copy()
 
