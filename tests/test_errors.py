@@ -328,7 +328,7 @@ ARRAYS = [
     (X.astype(str), ("<U", "real numbers", "convert")),
     (X.astype(bytes), ("S", "real numbers", "convert")),
     (structured(), ("real numbers", "convert")),
-    (X.tolist(), ("list", "a path", "NumPy")),
+    ({"x": X}, ("dict", "a path", "NumPy")),
     (None, ("NoneType", "a path", "NumPy")),
     (sparse.csr_array(X), ("csr_array", "by rows only", "sample_axis=0", "tocsc()")),
     (sparse.coo_array(X), ("coo_array", "strips of samples", "tocsr()", "tocsc()")),

@@ -99,6 +99,15 @@ def test_anndata_by_path(kind: Any, tmp_path: Path, expected: Any) -> None:
         sparse_pca(f"{path}/Y", 3)
 
 
+def test_open_files(tmp_path: Path, expected: Any) -> None:
+    path = h5ad(tmp_path, sparse.csr_matrix(X.T))
+    with h5py.File(path) as file:
+        assert names_of(check(file, expected)) == GENES
+        check(file["X"], expected, sample_axis=0)
+        with pytest.raises(SourceError, match=r"a.h5ad/layers is a group of HDF5; .*: doubled"):
+            sparse_pca(file["layers"], 3)
+
+
 def test_names_that_are_stored_as_categories(tmp_path: Path) -> None:
     """Also in Zarr, where names are read by the same rule."""
     path = h5ad(tmp_path, X.T)

@@ -62,7 +62,7 @@ def dims_of(x: Any) -> tuple[str, ...]:
     dims = []
     for dim in x.dims:
         scale = _scale(dim)
-        dims.append(dim.label if scale is None else scale.name.rpartition("/")[2])
+        dims.append(dim.label if scale is None else (scale.name or "").rpartition("/")[2])
     return tuple(dims) if all(dims) and len(set(dims)) == len(dims) else ()
 
 
@@ -74,14 +74,14 @@ def _scale(dim: Any) -> Any:
 def _coordinate(x: Any, axis: int, dim: str) -> dict[str, Array]:
     """Names or positions of the features by the scale of their dimension, if it has any.
 
-    Times are left out: what their numbers mean is written in words.
+    Times are left out, and what is packed: what their numbers mean is written in words.
     """
     scale = _scale(x.dims[axis])
     if scale is None or scale.shape != (x.shape[axis],):
         return {}
-    if str(_text(scale.attrs.get("NAME", ""))).startswith("This is a netCDF dimension but not"):
-        return {}
-    if " since " in str(_text(scale.attrs.get("units", ""))):
+    marks = [str(_text(scale.attrs.get(key, ""))) for key in ("NAME", "units")]
+    is_bare = marks[0].startswith("This is a netCDF dimension but not a netCDF variable")
+    if is_bare or " since " in marks[1] or {"scale_factor", "add_offset"} & set(scale.attrs):
         return {}
     names = names_of(scale, "")
     return {} if names is None else {dim: names}

@@ -38,6 +38,16 @@ def open_hdf5_path(x: str | os.PathLike[str], ask: Ask, fitted: Ask) -> Source:
         return _open_node(opened[key], ask, fitted, name, str(file))
 
 
+def open_hdf5_group(x: Any, ask: Ask, fitted: Ask) -> Source:
+    """A sparse matrix or an AnnData in an open file, which is opened again for each read."""
+    file = os.fsdecode(x.file.filename)
+    if not os.path.isfile(file):
+        raise SourceError(f"{x.name} is in a file without a path: pass one of its datasets")
+    name = f"{file}/{x.name.strip('/')}".rstrip("/")
+    with open_file(name):
+        return _open_node(x, ask, fitted, name, str(Path(file).absolute()))
+
+
 def _check_start(file: Path) -> None:
     """Refuse what is no HDF5 file, by its first bytes."""
     with open(file, "rb") as stream:

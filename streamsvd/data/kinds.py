@@ -13,7 +13,7 @@ from typing import Any
 from streamsvd.data.annotated import Library, open_anndata, open_anndata_group
 from streamsvd.data.data_arrays import open_data_array
 from streamsvd.data.hdf5 import open_hdf5, open_sparse_dataset
-from streamsvd.data.hdf5_files import ENDINGS, open_hdf5_path
+from streamsvd.data.hdf5_files import ENDINGS, open_hdf5_group, open_hdf5_path
 from streamsvd.data.matrices import open_array, open_array_like, open_dask, open_npy, open_sparse
 from streamsvd.data.source import Source, is_a
 from streamsvd.data.tables import open_arrow, open_pandas, open_polars
@@ -151,5 +151,6 @@ OPENERS: dict[str | tuple[str, str], Opener] = {
     ("anndata", "AnnData"): _open_anndata,
     ("anndata", "BaseCompressedSparseDataset"): open_sparse_dataset,
     ("h5py", "Dataset"): open_hdf5,
+    ("h5py", "Group"): open_hdf5_group,
 }
 """What opens each kind of input: the one place that a new kind is added to."""
