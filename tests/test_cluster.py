@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from distributed import Client, Event, LocalCluster
 from helpers import differences, normal, write_zarr
 from scipy import sparse
+from test_sparse_pca import changed
 
 from streamsvd import (
     OptionError,
@@ -82,6 +83,23 @@ def keys_of(client: Client) -> list[str]:
         if not ours or time.monotonic() - began > 10:
             return ours
         time.sleep(0.05)
+
+
+def test_files_of_hdf5_are_opened_by_the_workers(three: Client, tmp_path: Path) -> None:
+    """Dense and sparse, by their paths."""
+    h5py = pytest.importorskip("h5py")
+    X = np.where(normal(N, 200) > 0.5, normal(N, 200), 0)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("dense", data=X, chunks=(N, 17))
+        rows = file.create_group("rows")
+        rows.attrs["encoding-type"], rows.attrs["shape"] = "csr_matrix", [200, N]
+        for part in ("data", "indices", "indptr"):
+            rows.create_dataset(part, data=getattr(sparse.csr_array(X.T), part))
+    made = sparse_svd(tmp_path / "x.h5" / "dense", P, n_transforms=9, client=three)
+    assert differences(made, sparse_svd(X, P, n_transforms=9)) == []
+    for source, axis in ((tmp_path / "x.h5" / "dense", 1), (tmp_path / "x.h5" / "rows", 0)):
+        reduced = sparse_pca(source, P, max_fill=0.3, sample_axis=axis, client=three)
+        assert changed(reduced, sparse_pca(X, P, max_fill=0.3)) == []
 
 
 OPTIONS: dict[str, dict[str, Any]] = {

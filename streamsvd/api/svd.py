@@ -63,10 +63,11 @@ def sparse_svd(
     ----------
     X : path, zarr.Array, (n, N) array, table, xarray.DataArray or AnnData
         Data of n features by N samples: a path or URL of a Zarr array (also one inside a group or
-        a zip file, ``"group.zarr/path/inside"``), a ``.npy`` file, an open Zarr array, a NumPy,
-        Dask or HDF5 array, a CSR or CSC matrix of SciPy, a pandas or polars DataFrame, an
-        xarray.DataArray, an AnnData in memory or in Zarr. A list of DataArrays, or a Dataset, are
-        several variables of the same samples, whose features stand side by side. Never written.
+        a zip file, ``"group.zarr/path/inside"``), an ``.h5ad``, HDF5, NetCDF 4 (``"x.nc/name"``)
+        or ``.npy`` file, an open Zarr array, a NumPy, Dask or HDF5 array or what can be made one,
+        a CSR or CSC matrix of SciPy, a table of pandas, polars or pyarrow, an xarray.DataArray, an
+        AnnData in memory, backed or in Zarr. A list of DataArrays, or a Dataset, are several
+        variables of the same samples, whose features stand side by side. Never written.
     n_components : int or float
         `p`, from 1 to ``min(n, N)``. Between 0 and 1, a share of the variance: the fewest
         components of PCA, which are dense, that explain more than that, counted as in scikit-learn;

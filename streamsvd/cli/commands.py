@@ -107,8 +107,9 @@ def in_our_words(message: str) -> str:
 def main() -> None:
     """Sparse orthonormal components of data larger than memory.
 
-    SOURCE is always a Zarr array of numbers, by default features x samples (samples are columns);
-    `streamsvd convert` makes one of other files.
+    SOURCE is a Zarr array of numbers, an AnnData (.h5ad, .zarr), a dataset in an HDF5 or NetCDF 4
+    file (x.nc/t2m) or an .npy file. Samples are columns by default, and rows of AnnData. Others,
+    .csv for example, are written to Zarr by `streamsvd convert`.
     """
 
 
@@ -324,11 +325,18 @@ def plot(result: str, out: str, overwrite: bool, **options: Any) -> None:
     type=int,
     default=0,
 )
+@option(
+    "--id-column",
+    'Column of a text file with the names of the rows, by the header; "" if it has no name there. '
+    "[default: none]",
+    "NAME",
+)
 @QUIET
 def convert(source: str, out: str, **options: Any) -> None:
     """Convert IN (.npy, .npz, .mat, .csv, .tsv, .txt, also .csv.gz ...) to a Zarr array.
 
-    Rows stay rows and columns columns. IN is not loaded whole, unless it is a .mat file.
+    Rows stay rows and columns columns. Names in text files are kept, in an AnnData; NA and empty
+    fields are missing values. IN is not loaded whole, unless it is a .mat file.
     """
     from streamsvd.cli.convert import convert as run
 
@@ -338,6 +346,8 @@ def convert(source: str, out: str, **options: Any) -> None:
     longer = " (the longer one)" if options["sample_axis"] is None else ""
     click.echo(f"saved {out}: {_by(done.shape)}, {done.dtype}, in chunks of {_by(done.chunks)}")
     click.echo(f"samples are on axis {done.sample_axis}{longer}")
+    if done.is_named:
+        click.echo("names are kept: the array is X of an AnnData")
     click.echo(f"Fit it with: streamsvd fit {out} --sample-axis {done.sample_axis} ...")
 
 

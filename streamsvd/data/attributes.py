@@ -9,12 +9,18 @@ DIMENSIONS = "_ARRAY_DIMENSIONS"
 """Attribute that xarray writes the names of dimensions to in Zarr 2."""
 
 
+def name_of(node: Any) -> str:
+    """What to call an open node in errors: by its store, unless that describes all it holds."""
+    name = str(node.store_path)
+    return name if "\n" not in name else f"{type(node.store).__name__}/{node.path}"
+
+
 def attributes_of(node: Any) -> dict[str, Any]:
     """The attributes of an array or a group; refuses what is no mapping."""
     found = node.metadata.attributes
     if not isinstance(found, Mapping):
         raise SourceError(
-            f"{node.store_path}: its attributes are a {type(found).__name__}, not a mapping of "
+            f"{name_of(node)}: its attributes are a {type(found).__name__}, not a mapping of "
             "names to values; mend them in its metadata"
         )
     return dict(found)

@@ -28,6 +28,18 @@ def open_array(x: Any, ask: Ask, fitted: Ask, name: str = "the array") -> Source
     return ArraySource(np.ma.getdata(x) if mask_of(x) is None else x, axis, name)
 
 
+def open_array_like(x: Any, ask: Ask, fitted: Ask) -> Source:
+    """A list of rows, or what makes a NumPy array of itself: in strips, where it can be sliced."""
+    name = f"the {type(x).__name__}"
+    if isinstance(getattr(x, "dtype", None), np.dtype) and hasattr(x, "__getitem__"):
+        return open_sliced(x, ask, fitted)
+    try:
+        array = np.asarray(x) if mask_of(x) is None else np.ma.asarray(x)
+    except Exception as error:  # rows of several lengths; each package raises its own kinds
+        raise SourceError(f"{name} cannot be made an array: {error}") from error
+    return open_array(array, ask, fitted, name)
+
+
 def open_npy(x: str | os.PathLike[str], ask: Ask, fitted: Ask) -> Source:
     """A ``.npy`` file, mapped into memory."""
     name = os.fspath(x)

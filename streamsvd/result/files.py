@@ -10,9 +10,9 @@ from scipy import sparse
 from streamsvd.algorithm.block_log import Log, new_log
 from streamsvd.algorithm.log_check import log_fault, order_fault, rows_fault
 from streamsvd.arrays import Array
+from streamsvd.data.compressed import SPARSE_PARTS
 from streamsvd.data.labels import Axis, pack, unpack
 from streamsvd.data.missing import Missing
-from streamsvd.data.zarr_sources import SPARSE_PARTS
 from streamsvd.errors import SourceError
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.refinement import Refined
