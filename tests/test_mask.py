@@ -81,6 +81,7 @@ def test_of_any_kind_of_data(name: str, tmp_path: Path, by_hand: SVDResult) -> N
     scores = scores if made.sample_axis else scores.T
     np.testing.assert_allclose(scores, by_hand.transform(X[MASK]), atol=1e-9)
     if name in NAMED:
+        assert made.feature_names is not None
         assert list(made.feature_names) == GENES
         chosen = [GENES[i] for i in KEPT]
         named = sparse_pca(source, 3, feature_mask=chosen, **SHARE, **options)
@@ -244,7 +245,7 @@ def test_errors_name_features_by_their_place_in_the_data() -> None:
     with pytest.raises(SourceError, match=r"missing_value=-7.* at feature 5, sample 7"):
         sparse_pca(np.nan_to_num(bad, nan=-7.0), 3, feature_mask=MASK, missing_value=-7)
     for missing in ("error", "mean"):
-        scaled = {"normalize": "features", "feature_mask": MASK, "missing": missing}
+        scaled: dict[str, Any] = {"normalize": "features", "feature_mask": MASK, "missing": missing}
         there = bad if missing == "mean" else np.nan_to_num(bad)
         with pytest.raises(SourceError, match=r"constant .*: 3;"):
             sparse_pca(there, 3, **scaled)
@@ -287,10 +288,15 @@ def test_samples_are_read_in_pieces(kind: str, monkeypatch: pytest.MonkeyPatch) 
     whole = open_data(X if kind == "dense" else sparse.csc_array(X), Ask(1))
     for name in ("strip_width", "sparse_width"):
         monkeypatch.setattr(streamsvd.data.chosen, name, lambda *_, **__: 7)
-    chosen, asked = Chosen(whole, KEPT), []
+    chosen, asked = Chosen(whole, KEPT), list[tuple[int, int]]()
     read = "read" if kind == "dense" else "read_sparse"
     real = getattr(whole, read)
-    monkeypatch.setattr(whole, read, lambda *args: asked.append(args[:2]) or real(*args))
+
+    def noted(start: int, stop: int, *dtype: Any) -> Any:
+        asked.append((start, stop))
+        return real(start, stop, *dtype)
+
+    monkeypatch.setattr(whole, read, noted)
     if kind == "dense":
         found = chosen.read(3, 40, np.dtype("float32"))
         assert found.flags.c_contiguous
@@ -368,6 +374,8 @@ def test_cross_validation() -> None:
     assert made.chosen == hand.chosen
     np.testing.assert_allclose(made.predicted_variance, hand.predicted_variance, atol=1e-9)
     assert_sliced(made.result, hand.result)
+    assert made.result.stability is not None
+    assert hand.result.stability is not None
     stability = made.result.stability.toarray()
     np.testing.assert_array_equal(stability[:, MASK], hand.result.stability.toarray())
     assert not stability[:, ~MASK].any()
