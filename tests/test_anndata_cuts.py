@@ -58,12 +58,15 @@ def backed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 
 def same(source: Any, values: np.ndarray, genes: Any = GENES, **options: Any) -> None:
     pca = sparse_pca(source, 3, max_fill=0.4, **options)
-    expected = sparse_pca(values, 3, max_fill=0.4)
+    expected = sparse_pca(values, 3, max_fill=0.4, sample_axis=1)
     assert changed(pca, expected) == []
     assert pca.feature_names is not None
     assert pca.feature_names.tolist() == list(genes)
     svd = sparse_svd(source, 3, n_transforms=15, center="features", **options)
-    assert differences(svd, sparse_svd(values, 3, n_transforms=15, center="features")) == []
+    assert (
+        differences(svd, sparse_svd(values, 3, n_transforms=15, center="features", sample_axis=1))
+        == []
+    )
     np.testing.assert_array_equal(pca.transform(source).T, expected.transform(values))
 
 
@@ -90,9 +93,9 @@ def test_parts_of_a_file(cut: str, backed: Any) -> None:
         if "csr" not in type(backed.X).__name__.lower():
             return
         doubled = sparse_pca(view, 3, max_fill=0.4, layer="doubled")
-        assert changed(doubled, sparse_pca(2 * X[FEW], 3, max_fill=0.4)) == []
+        assert changed(doubled, sparse_pca(2 * X[FEW], 3, max_fill=0.4, sample_axis=1)) == []
         across = sparse_pca(view, 3, max_fill=0.4, sample_axis=1)
-        assert changed(across, sparse_pca(X[FEW].T, 3, max_fill=0.4)) == []
+        assert changed(across, sparse_pca(X[FEW].T, 3, max_fill=0.4, sample_axis=1)) == []
 
 
 def test_only_what_is_in_a_part_is_read(tmp_path: Path) -> None:
@@ -128,7 +131,7 @@ def test_matrices_by_columns(place: str, tmp_path: Path) -> None:
     assert opened.bytes_read <= (blocks + 1) * entries * (8 + size) + 8 * (N + 1)
     by_rows = made(sparse.csr_matrix)  # the reverse: samples are columns
     across = sparse_pca(by_rows, 3, max_fill=0.4, sample_axis=1)
-    assert changed(across, sparse_pca(X.T, 3, max_fill=0.4)) == []
+    assert changed(across, sparse_pca(X.T, 3, max_fill=0.4, sample_axis=1)) == []
 
 
 def test_large_matrices_by_columns_are_refused_on_disk(

@@ -550,7 +550,7 @@ def test_convert_errors(tmp_path):
         ("fit {x} --components 2 --workspace {x} --out {new}", "workspace"),
         ("fit {x} --components 2 --resume --out {new}", "--resume needs the --workspace of"),
         ("fit {absent} --components 2 --out {new}", "no Zarr array at {absent}: no such path"),
-        ("fit {file} --components 2 --out {new}", "is a file, not a Zarr store; see `streamsvd c"),
+        ("fit {file} --components 2 --out {new}", "is a file of no kind that is read"),
         ("fit {r} --components 2 --out {new}", "is a Zarr group; name one of its arrays: "),
         ("info {absent}", "no Zarr group at {absent}"),
         ("info {x}", "{x}"),

@@ -137,6 +137,10 @@ def _there(matrix: Any) -> Any:
     return matrix
 
 
+NamesOf = Callable[[Any, str], Array | None]
+"""Gives the content of an array of text or numbers; None of another kind."""
+
+
 class Library(NamedTuple):
     """How groups are read of the library that an AnnData is stored by.
 
@@ -154,7 +158,7 @@ class Library(NamedTuple):
 
     open_matrix: Callable[[Any, Ask, Ask, str], Source]
     attributes_of: Callable[[Any], dict[str, Any]]
-    names_of: Callable[[Any, str], Array | None]
+    names_of: NamesOf
     parts_of: Callable[[Any, Ask, str], dict[str, Any]]
 
 
@@ -171,7 +175,7 @@ def open_anndata_group(group: Any, ask: Ask, fitted: Ask, name: str, library: Li
     source = _open_stored(group[key], asked, f"{name}/{key}", library)
     source.features = _stored_names(group, "obs" if source.sample_axis else "var", name, library)
     if source.sample_axis == 0 and "var" in group:
-        source.columns = partial(stored_flags, group["var"], f"{name}/var", library)
+        source.columns = partial(stored_flags, group["var"], f"{name}/var", library.names_of)
     if source.features is not None and len(source.features) != source.n_features:
         raise SourceError(
             f"{name} is not whole: {len(source.features)} names for {source.n_features} features"
@@ -179,13 +183,13 @@ def open_anndata_group(group: Any, ask: Ask, fitted: Ask, name: str, library: Li
     return source
 
 
-def stored_flags(table: Any, name: str, library: Library, column: str) -> Array:
+def stored_flags(table: Any, name: str, names_of: NamesOf, column: str) -> Array:
     """A column of booleans of a table in a group, as `Source.columns` gives it."""
     with open_file(name):
         if column not in table or not _is_bool(table[column]):
             flags = [key for key in _members(table) if _is_bool(table[key])]
             raise _no_flags(column, flags, column in table)
-        found = library.names_of(table[column], f"{name}/{column}")
+        found = names_of(table[column], f"{name}/{column}")
         assert found is not None  # noqa: S101  (these are numbers)
         return found
 

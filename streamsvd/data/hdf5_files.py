@@ -89,7 +89,7 @@ def _open_node(node: Any, ask: Ask, fitted: Ask, name: str, file: str) -> Source
         library = Library(open_matrix, _attributes, names_of, parts_of)
         source = open_anndata_group(node, ask, fitted, name, library)
         if source.columns is not None:  # the file will be closed when they are asked for
-            source.columns = partial(_flags, file, f"{node.name}/var", f"{name}/var", library)
+            source.columns = partial(_flags, file, f"{node.name}/var", f"{name}/var")
         return source
     if kind not in SPARSE_KINDS:
         raise SourceError(f"{name} is a group of HDF5; name what is in it: {_datasets(node)}")
@@ -99,9 +99,9 @@ def _open_node(node: Any, ask: Ask, fitted: Ask, name: str, file: str) -> Source
     return StoredCompressed(parts, kind, shape, axis, name)
 
 
-def _flags(file: str, table: str, name: str, library: Library, column: str) -> Array:
+def _flags(file: str, table: str, name: str, column: str) -> Array:
     with _open(file) as opened:
-        return stored_flags(opened[table], name, library, column)
+        return stored_flags(opened[table], name, names_of, column)
 
 
 def _parts(group: Any, ask: Ask, name: str, file: str) -> dict[str, Any]:
