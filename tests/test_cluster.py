@@ -112,6 +112,21 @@ def test_same_bits(three: Client, store: Path, name: str) -> None:
     assert folders_of(three) == []
 
 
+@pytest.mark.parametrize("reduction", [None, "gram", "factor"])
+@pytest.mark.parametrize("center", [None, "features"])
+def test_weights_of_features(
+    three: Client, store: Path, reduction: str | None, center: str | None
+) -> None:
+    options: dict[str, Any] = {"reduction": reduction, "center": center, "n_transforms": 30}
+    options["feature_weights"] = np.linspace(0.2, 3, N)
+    if reduction == "factor":
+        options |= {"refine": True, "max_fill": 0.2, "rank": 12}
+    made = sparse_svd(store, P, client=three, **options)
+    assert differences(made, sparse_svd(store, P, **options)) == []
+    measured, known = made.accuracy(store, client=three), made.accuracy(store)
+    assert measured.captured_variance == pytest.approx(known.captured_variance, rel=1e-12)
+
+
 def test_same_bits_of_an_array_with_a_relative_path(
     three: Client, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ def sparse_pca_cv(
     layer: str | None = None,
     center: str | None = "features",
     normalize: str | None = None,
+    feature_weights: Any = None,
     missing_chunks: str = "error",
     decode: bool = True,
     storage_options: dict[str, Any] | None = None,
@@ -43,7 +44,9 @@ def sparse_pca_cv(
 
     Parameters
     ----------
-    X, sample_axis, sample_dim, layer, normalize, missing_chunks, decode, storage_options
+    X, sample_axis, sample_dim, layer, normalize, feature_weights
+        As in `sparse_pca`.
+    missing_chunks, decode, storage_options
         As in `sparse_pca`. A Dask array, too, is read by this process.
     n_components, max_fill : int, float or sequence
         The grid: numbers of components, and budgets as a share of ``p n``.

@@ -29,6 +29,7 @@ def sparse_pca(
     layer: str | None = None,
     center: str | None = "features",
     normalize: str | None = None,
+    feature_weights: Any = None,
     missing: str = "error",
     missing_value: float | None = None,
     missing_chunks: str = "error",
@@ -48,9 +49,9 @@ def sparse_pca(
 
     Parameters
     ----------
-    X, n_components, sample_axis, sample_dim, layer, normalize, missing, missing_value
+    X, n_components, sample_axis, sample_dim, layer, normalize, feature_weights
         As in `sparse_svd`.
-    missing_chunks, decode
+    missing, missing_value, missing_chunks, decode
         As in `sparse_svd`.
     storage_options, memory_limit, n_threads, client, progress
         As in `sparse_svd`.

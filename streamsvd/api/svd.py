@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamsvd.data import open_data
-from streamsvd.fitting import fit, plan_fit, resolve
+from streamsvd.fitting import fit, plan_fit, resolve, weighed
 from streamsvd.options import Ask, Options
 from streamsvd.plan import Plan
 from streamsvd.progress import Progress
@@ -34,6 +34,7 @@ def sparse_svd(
     layer: str | None = None,
     center: str | None = None,
     normalize: str | None = None,
+    feature_weights: Any = None,
     dtype: Any = None,
     missing: str = "error",
     missing_value: float | None = None,
@@ -128,6 +129,13 @@ def sparse_svd(
     center, normalize : {None, "features", "samples"}
         Centre, then scale. Features: to mean 0, to variance 1 (divisor N). Samples: each by its
         own mean over the features and its own Euclidean norm (the paper does both).
+    feature_weights : array, DataArray, Series or "coslat", optional
+        What the variance of each feature counts, above 0; after centring and scaling, the values
+        are multiplied by the roots. An array (n,), or of the shape that the features have; a
+        DataArray over some of their dimensions; ``"coslat"``: the cosine of the latitude, where a
+        DataArray has one, the areas of its grid cells. Components, scores and variances are those
+        of the weighted data; `SVDResult.patterns` are maps in the units of the data. See
+        `streamsvd.data.weights`.
     dtype : {None, "float32", "float64"}
         Precision of the working matrix. By default float32 for float32 and for 8- and 16-bit
         types, else float64; packed numbers are of the type that they are decoded to. The
@@ -265,4 +273,5 @@ def plan_svd(X: Any, n_components: int, **options: Any) -> Plan:
     client = options.pop("client", None)
     checked = Options(n_components=n_components, **options)
     source = open_data(X, Ask.of(checked))
+    checked = weighed(source, checked)
     return plan_fit(source, resolve(source, checked), checked, client)

@@ -21,6 +21,7 @@ from streamsvd.choosing.scores import Model, held_out_scores
 from streamsvd.choosing.stability import stability_of
 from streamsvd.choosing.validated import CrossValidation, chosen_of
 from streamsvd.data import Source
+from streamsvd.data.weights import weights_of
 from streamsvd.fitting import fit, resolve
 from streamsvd.progress import Progress, progress_bar
 from streamsvd.refinement import Refined
@@ -40,6 +41,7 @@ def cross_validate(
     began = time.monotonic()
     folding = Folding(**{one.name: arguments[one.name] for one in fields(Folding)})
     grid = Grid.of(source, arguments)
+    source.weigh(weights_of(source, arguments["feature_weights"]))
     labels = folding.labels(source.n_samples)
     largest = max((one for row in grid.options for one in row), key=lambda o: o.n_components)
     most = largest.memory_bytes or free_memory() // 2

@@ -5,6 +5,7 @@ from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
 import click
+import numpy as np
 
 from streamsvd.choosing.folds import SPLITS
 from streamsvd.options import Options
@@ -53,6 +54,20 @@ def sample_axis_option(text: str, default: str | None = None) -> Callable[[F], F
     return option("--sample-axis", text, values=["0", "1"], default=default, callback=number)
 
 
+def weights_option(name: str, text: str) -> Callable[[F], F]:
+    """Weights in a .npy file; what is no such path is for the function to judge."""
+
+    def weights(_: click.Context, __: click.Parameter, value: str | None) -> Any:
+        if value is None or not value.endswith(".npy"):
+            return value
+        try:
+            return np.load(value, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise click.BadParameter(f"cannot read {value}: {error}") from error
+
+    return of_fit(name, text, "FILE.npy", callback=weights)
+
+
 def several(kind: type) -> dict[str, Any]:
     """Of an option that gives a list of numbers, with commas between them."""
 
@@ -79,6 +94,10 @@ SAMPLE_DIM = of_fit(
     "sample_dim", "Dimension of the samples, in arrays that xarray wrote. [default: none]", "NAME"
 )
 LAYER = of_fit("layer", "Layer of an AnnData. [default: X]", "NAME")
+FEATURE_WEIGHTS = weights_option(
+    "feature_weights",
+    "coslat, or a .npy file: what the variance of each feature counts. [default: 1]",
+)
 MISSING_ENTRIES = of_fit(
     "missing", "Whether missing entries are an error, or the mean of their feature."
 )
@@ -158,6 +177,7 @@ FIT = [
         "normalize",
         "Scale each feature to variance 1, or each sample to norm 1. [default: neither]",
     ),
+    FEATURE_WEIGHTS,
     of_fit("dtype", "Precision of the work. [default: by that of SOURCE]"),
     MISSING_ENTRIES,
     MISSING_VALUE,
@@ -205,6 +225,7 @@ PCA = [
     of_fit("rank", "Of the factor, with --reduction factor. [default: 10 P]", "R"),
     of_fit("effort", "high: search from a convex relaxation too, and prove how near the best."),
     of_fit("normalize", "Scale each feature to variance 1. [default: no]", values=["features"]),
+    FEATURE_WEIGHTS,
     MISSING_ENTRIES,
     MISSING_VALUE,
     MISSING_CHUNKS,
@@ -249,6 +270,7 @@ CV = [
     SAMPLE_DIM,
     LAYER,
     of_fit("normalize", "Scale each feature to variance 1. [default: no]", values=["features"]),
+    FEATURE_WEIGHTS,
     MISSING_CHUNKS,
     DECODE,
     of_fit("memory_limit", 'Such as "2GiB". [default: half of what is free]', "SIZE"),

@@ -123,6 +123,7 @@ class Filled(Source):
             "n_stored",
         ):
             setattr(self, known, getattr(source, known))
+        self.present = source.present
         self.missing: Missing | None = None
         self._values = np.full(self.n_features, np.nan)
         self._kept: Array | None = None
@@ -136,7 +137,9 @@ class Filled(Source):
             self._kept = missing.kept
         self.n_features = len(missing.kept)
         share = 1.0 - missing.counts[missing.kept] / missing.n_samples
-        self.present = Present(share, self._kept)
+        weights = self.whole.present.weights
+        weights = weights if weights is None else weights[missing.kept]
+        self.present = Present(share, self._kept, weights)
 
     @property
     def sum_dtype(self) -> np.dtype[Any]:

@@ -22,7 +22,7 @@ MOST_BYTES = 2**62
 
 
 class Present(NamedTuple):
-    """What is there of the features of a source.
+    """What is there of the features of a source, and what they weigh.
 
     Attributes
     ----------
@@ -30,10 +30,13 @@ class Present(NamedTuple):
         Of the samples, those that have a value of each feature; the others have its mean.
     places : (n,) array or None
         Which features of the data they are; None for all.
+    weights : (n,) float64 array or None
+        What the variance of each counts; None where all count the same.
     """
 
     share: Array | float = 1.0
     places: Array | None = None
+    weights: Array | None = None
 
 
 ALL = Present()
@@ -116,6 +119,14 @@ class Source:
     def sum_dtype(self) -> np.dtype[Any]:
         """The narrowest type of strips that holds the values as they are."""
         return working_dtype(self.dtype)
+
+    def weigh(self, weights: Array | None) -> None:
+        """Take the variance of each feature so many times, see `streamsvd.data.weights`."""
+        self.present = self.present._replace(weights=weights)
+
+    def latitudes(self) -> Array | None:
+        """The latitude of each feature in degrees, (n,); None where they are at none."""
+        return None
 
     def decode_by(self, packing: Packing | None) -> None:
         """Read what is packed; with None numbers stay as they are stored."""

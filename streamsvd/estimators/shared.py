@@ -83,7 +83,10 @@ class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                 f"scores have {scores.shape[1]} columns, but there are "
                 f"{self.result_.n_components} components"
             )
-        return (scores @ self.result_.components) * self.scale_ + self.mean_
+        scale = self.scale_
+        if self.result_.feature_weights is not None:
+            scale = scale / np.sqrt(self.result_.feature_weights)
+        return (scores @ self.result_.components) * scale + self.mean_
 
     def score(self, X: Any, y: Any = None) -> float:
         """How much of `X` its reconstruction from the scores holds: 1 is all of it.
@@ -107,7 +110,10 @@ class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     @property
     def components_(self) -> Array | sparse.csr_array:
-        """(n_components, n_features) orthonormal rows; CSR with ``sparse_components=True``."""
+        """(n_components, n_features) orthonormal rows; CSR with ``sparse_components=True``.
+
+        With `feature_weights` those of the weighted data: ``result_.patterns`` are maps in units.
+        """
         rows = self.result_.components
         return rows if self.sparse_components else rows.toarray()
 

@@ -7,6 +7,8 @@ from typing import Any, Self
 from streamsvd.api import sparse_pca
 from streamsvd.data.labels import Axis
 from streamsvd.data.missing import as_fitted
+from streamsvd.data.weights import record_of, weights_of
+from streamsvd.errors import OptionError
 from streamsvd.estimators.shared import SparseComponents
 from streamsvd.fitting.batches import begin_sum, with_batch
 from streamsvd.options import Options
@@ -30,7 +32,7 @@ class StreamingSparsePCA(SparseComponents):
         See `streamsvd.sparse_pca`.
     reduction, rank
         See `streamsvd.sparse_pca`, and `partial_fit` for what they mean there.
-    fill_penalty, pivot, refine, effort, center, normalize, tol
+    fill_penalty, pivot, refine, effort, center, normalize, feature_weights, tol
         See `streamsvd.sparse_pca`.
     sample_axis, sample_dim, layer, sparse_components, progress
         See `SparseSVD`.
@@ -75,6 +77,7 @@ class StreamingSparsePCA(SparseComponents):
         effort: str = "normal",
         center: str | None = "features",
         normalize: str | None = None,
+        feature_weights: Any = None,
         sample_axis: int = 0,
         sample_dim: str | Sequence[str] | None = None,
         layer: str | None = None,
@@ -129,11 +132,17 @@ class StreamingSparsePCA(SparseComponents):
         that while components are found or a batch of several strips is added.
         """
         source = self._open(X, reset=self._sum is None)
+        weights = weights_of(source, self.feature_weights)
         total = self._sum
         if total is None:
             options = Options.of_pca(self.get_params(deep=False), source.n_features)
-            total = begin_sum(source.n_features, options)
+            total = begin_sum(source.n_features, options, weights)
             self._features = source.features
+        elif record_of(None, total.weights) != record_of(None, weights):
+            raise OptionError(
+                "the batches were added with other feature_weights: add them again, or give the "
+                "same"
+            )
         source = as_fitted(source, None, self.missing_value)
         self._sum, self._result = with_batch(total, source), None
         return self

@@ -11,6 +11,7 @@ from dask.utils import format_bytes, parse_bytes
 from streamsvd.cluster.engine import WORKER_SHARE, share_bounds
 from streamsvd.cluster.waiting import check_client, workers_of
 from streamsvd.data.source import Source
+from streamsvd.data.weights import record_of, weights_of
 from streamsvd.errors import OptionError, ResourceError
 from streamsvd.options import Options
 from streamsvd.options.rules import MODELS, working_dtype
@@ -21,6 +22,18 @@ from streamsvd.problem import Problem
 from streamsvd.system import free_memory
 
 logger = logging.getLogger("streamsvd")
+
+
+def weighed(source: Source, options: Options) -> Options:
+    """Weigh the features of `source` as `options` ask; the same options, as they are recorded.
+
+    Batches were weighed when they came.
+    """
+    weights = source.present.weights
+    if source.is_readable:
+        weights = weights_of(source, options.feature_weights)
+        source.weigh(weights)
+    return replace(options, feature_weights=record_of(options.feature_weights, weights))
 
 
 def resolve(source: Source, options: Options) -> Problem:

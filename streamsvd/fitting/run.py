@@ -17,7 +17,7 @@ from streamsvd.errors import ResourceError, StreamSVDError
 from streamsvd.fitting.engines import Engine, choose_engine
 from streamsvd.fitting.interrupts import StopRequest, raise_for, stop_requests
 from streamsvd.fitting.missing import fit_present
-from streamsvd.fitting.planning import plan_fit, resolve
+from streamsvd.fitting.planning import plan_fit, resolve, weighed
 from streamsvd.fitting.shorter import shortened
 from streamsvd.fitting.workspace import Workspace
 from streamsvd.options import Ask, Options
@@ -40,6 +40,7 @@ def fit(x: Any, options: Options, progress: Progress, client: Any = None) -> SVD
     """Run `streamsvd.sparse_svd` with checked options, on the cluster of `client` if given."""
     began = time.monotonic()
     source = open_data(x, Ask.of(options))
+    options = weighed(source, options)
 
     def fit_one(source: Source) -> SVDResult:
         return _fit(source, options, progress, client)

@@ -96,8 +96,8 @@ class Rows:
         self._mean, self._scale = np.zeros(n), np.ones(n)
         if self._whole is None and asked[0] == "features":
             self._mean = preprocessing.mean
-        if self._whole is None and asked[1] == "features":
-            self._scale = preprocessing.scale
+        if self._whole is None and preprocessing.divisor is not None:
+            self._scale = preprocessing.divisor
         # scores of samples that are centred are so but for rounding: that is taken away too
         self._center = "features" if asked[0] == "features" and asked[1] != "samples" else None
         self._normalizes = self.are_sparse and asked[1] == "samples"

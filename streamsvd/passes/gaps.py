@@ -13,6 +13,7 @@ three times the work, and nothing more where nothing is. A feature without any v
 o = 0, and is left out in the end.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -126,8 +127,11 @@ class GappyGram(GramSum):
         mean, variance = shift + offset, np.diag(gram) / there
         self.missing = Missing(mean, self.counts, n_samples)
         learned = self._learn(name, mean, variance, kept)
+        if present.weights is not None:
+            learned = replace(learned, weights=present.weights[kept])
         of_all = np.ones(n)
-        of_all[kept] = learned.scale
+        if learned.divisor is not None:
+            of_all[kept] = learned.divisor
         for first in range(0, n, 64):
             part = slice(first, first + 64)
             if learned.center != "features":

@@ -1,6 +1,6 @@
 """Ingest: one pass over the source into the working matrix, checking, centring and scaling."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -80,7 +80,10 @@ class Ingest:
         self._source, self._working, self._start = source, working, start
         self._of_features = "features" in (center, normalize)
         self.shift = np.zeros(n)
-        self._before = Preprocessing.unlearned(center, normalize, n).before()
+        asked = replace(
+            Preprocessing.unlearned(center, normalize, n), weights=source.present.weights
+        )
+        self._before = asked.before()
 
     def first_sample(self) -> Array:
         """The shift for all workers."""

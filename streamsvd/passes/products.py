@@ -55,8 +55,8 @@ class ProductSum(SampleSum):
     Parameters
     ----------
     test : (n, r) float64 array, C-contiguous
-        `T`. Where features are scaled, by `D^-1`, the product is that with ``D T``: the scale is
-        known at the end only, and `result` then multiplies `test` itself.
+        `T`. Where features are scaled or weighted, by `D^-1`, the product is that with ``D T``: the
+        scale is known at the end only, and `result` then multiplies `test` itself.
     center, normalize, n_threads, shift
         As of `SampleSum`.
     """

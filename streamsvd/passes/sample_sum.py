@@ -43,9 +43,12 @@ class SampleSum(ABC):
         That were added.
     missing : Missing or None
         What was missing of them, where that is asked for, once there is a `result`.
+    weights : (n,) array or None
+        May be set, of batches: those of the features, which are for `result` to be given.
     """
 
     missing: Missing | None = None
+    weights: Array | None = None
 
     WHAT: ClassVar[str]
     """Names the threads; where the sum is a form of ``X X^T``, that form."""

@@ -33,6 +33,7 @@ class SummedSamples(Batches):
 
     def __init__(self, total: SampleSum) -> None:
         super().__init__(total.n_kept, total.n_samples)
+        self.weigh(total.weights)
         self._total = total
 
     def agreed(self, options: Options) -> Options:
@@ -50,6 +51,6 @@ class SummedSamples(Batches):
     def result(self) -> Any:
         """That of the sum, which is used up."""
         with self._total as total:
-            made = total.result(self.name)
+            made = total.result(self.name, self.present)
         self.missing = total.missing
         return made

@@ -24,6 +24,11 @@ def to_xarray(result: Any, source: Source | None) -> Any:
         "mean": (result.mean, features),
         "scale": (result.scale, features),
     }
+    if result.feature_weights is not None:
+        patterns = result.patterns.toarray()
+        patterns[:, result.left_out] = np.nan
+        parts |= {"patterns": (patterns, features)}
+        parts |= {"feature_weights": (result.feature_weights, features)}
     coords = {"component": np.arange(result.n_components), **features.coords}
     if source is not None:
         samples = source.samples or Axis(("sample",), (source.n_samples,))

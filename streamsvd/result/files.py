@@ -43,6 +43,8 @@ def write_solution(path: str | os.PathLike[str], made: Solution, *, overwrite: b
     }
     if made.missing is not None:
         arrays |= {"missing/mean": made.missing.mean, "missing/counts": made.missing.counts}
+    if made.preprocessing.weights is not None:
+        arrays["feature_weights"] = made.preprocessing.weights
     matrices = {"components": made.components}
     if made.refined is not None:
         matrices["refined/rows"] = made.refined.components
@@ -98,12 +100,15 @@ def _fields(saved: SavedGroup) -> dict[str, Any]:
     total = float(attributes["total_energy"])
     missing = _missing(saved, p, n, n_samples)
     fitted = n if missing is None else len(missing.kept)
-    log = _log(saved, fitted)
+    log, weights = _log(saved, fitted), None
+    if attributes["settings"].get("feature_weights") is not None:
+        weights = _numbers(saved, "feature_weights", fitted, above=0.0)
     preprocessing = Preprocessing(
         attributes["center"],
         attributes["normalize"],
         _numbers(saved, "mean", fitted),
         _numbers(saved, "scale", fitted, above=0.0),
+        weights,
     )
     return {
         "log": log,

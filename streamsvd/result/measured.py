@@ -10,7 +10,7 @@ from streamsvd.arrays import Array
 from streamsvd.cluster.tasks import cluster_scores, cluster_sums
 from streamsvd.cluster.waiting import check_client
 from streamsvd.data import Source, open_data
-from streamsvd.data.missing import as_fitted
+from streamsvd.data.missing import Filled, as_fitted
 from streamsvd.errors import OptionError
 from streamsvd.options import Ask, Reading
 from streamsvd.options.rules import parse_size
@@ -146,7 +146,9 @@ class Measured(Solution):
         return self._as_fitted(source)
 
     def _as_fitted(self, source: Source) -> Source:
-        """With what is missing as it was in the fit: filled by the same means, or refused."""
+        """With the weights of the fit; what is missing is filled by the same means, or refused."""
+        if not isinstance(source, Filled):  # else it is that of the fit, at its end
+            source.weigh(self.feature_weights)
         return as_fitted(source, self.missing, self.settings.get("missing_value"))
 
     def check_features(self, source: Source) -> None:

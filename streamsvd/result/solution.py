@@ -304,6 +304,27 @@ class Solution(Components):
         whole[:, self.left_out] = np.nan
         return whole
 
+    @property
+    def feature_weights(self) -> Array | None:
+        """(n,) what the variance of each feature counts, None where all count the same."""
+        weights = self.preprocessing.weights
+        return None if weights is None else self._of_all(weights)
+
+    @property
+    def patterns(self) -> sparse.csr_array:
+        """(p, n) `components` in the units of the data: what a score of one adds to them.
+
+        Components times the scale over the root of the weights of the features, if there are any:
+        ``mean + transform(X).T @ patterns`` are the samples again, as far as the components tell.
+        Times the root of `explained_variance`: what one standard deviation of the scores adds.
+        Not of what centring or scaling of each sample by itself took away.
+        """
+        rows, divisor = self.components, self.preprocessing.divisor
+        if divisor is None:
+            return rows
+        scaled = rows.data * self._of_all(divisor)[rows.indices]
+        return sparse.csr_array((scaled, rows.indices, rows.indptr), shape=rows.shape)
+
     @cached_property
     def path_components(self) -> sparse.csr_array:
         """(p, n) components of the path at `n_transforms`: `components` before `refine`."""

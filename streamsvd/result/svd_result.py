@@ -120,7 +120,8 @@ class SVDResult(Refinable):
             `components` (component, *features), `mean` and `scale` (*features),
             `explained_variance`, `explained_variance_ratio` and `singular_values` (component,);
             dense. Features of several dimensions, such as pixels, have their shape again; those
-            without any value (`left_out`) are NaN.
+            without any value (`left_out`) are NaN. With `feature_weights` also these (*features)
+            and `patterns` (component, *features), maps in the units of the data.
         """
         source = None if X is None else self._open(X, reading)
         return to_xarray(self, source)

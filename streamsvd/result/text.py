@@ -60,6 +60,9 @@ def facts(made: Solution) -> dict[str, str]:
         found["missing"] = f"{made.n_missing} values, as means of their features"
         if len(made.left_out):
             found["missing"] += f"; {len(made.left_out)} features have none and are left out"
+    weights = made.preprocessing.weights
+    if weights is not None:
+        found["weights"] = f"of features, from {weights.min():.3g} to {weights.max():.3g}"
     if made.seconds is not None:
         found["time"] = f"{made.seconds:.1f} s"
     if made.bytes_read is not None:
