@@ -30,6 +30,7 @@ def sparse_pca(
     center: str | None = "features",
     normalize: str | None = None,
     feature_weights: Any = None,
+    sample_weights: Any = None,
     missing: str = "error",
     missing_value: float | None = None,
     missing_chunks: str = "error",
@@ -49,7 +50,9 @@ def sparse_pca(
 
     Parameters
     ----------
-    X, n_components, sample_axis, sample_dim, layer, normalize, feature_weights
+    X, n_components, sample_axis, sample_dim, layer, normalize
+        As in `sparse_svd`.
+    feature_weights, sample_weights
         As in `sparse_svd`.
     missing, missing_value, missing_chunks, decode
         As in `sparse_svd`.

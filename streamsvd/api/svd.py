@@ -35,6 +35,7 @@ def sparse_svd(
     center: str | None = None,
     normalize: str | None = None,
     feature_weights: Any = None,
+    sample_weights: Any = None,
     dtype: Any = None,
     missing: str = "error",
     missing_value: float | None = None,
@@ -136,6 +137,11 @@ def sparse_svd(
         DataArray has one, the areas of its grid cells. Components, scores and variances are those
         of the weighted data; `SVDResult.patterns` are maps in the units of the data. See
         `streamsvd.data.weights`.
+    sample_weights : (N,) array, DataArray or Series, optional
+        How many times each sample counts, 0 or more, also fractions: the result is that of samples
+        that are repeated. Means, scales and variances are weighted, their number is the sum W of
+        the weights (divisors W, and W - 1 of `SVDResult.explained_variance`). With a `reduction`
+        alone. Scores do not depend on them. See `streamsvd.passes.weighted`.
     dtype : {None, "float32", "float64"}
         Precision of the working matrix. By default float32 for float32 and for 8- and 16-bit
         types, else float64; packed numbers are of the type that they are decoded to. The

@@ -98,6 +98,10 @@ FEATURE_WEIGHTS = weights_option(
     "feature_weights",
     "coslat, or a .npy file: what the variance of each feature counts. [default: 1]",
 )
+SAMPLE_WEIGHTS = weights_option(
+    "sample_weights",
+    "A .npy file: how many times each sample counts. [default: once]",
+)
 MISSING_ENTRIES = of_fit(
     "missing", "Whether missing entries are an error, or the mean of their feature."
 )
@@ -178,6 +182,7 @@ FIT = [
         "Scale each feature to variance 1, or each sample to norm 1. [default: neither]",
     ),
     FEATURE_WEIGHTS,
+    SAMPLE_WEIGHTS,
     of_fit("dtype", "Precision of the work. [default: by that of SOURCE]"),
     MISSING_ENTRIES,
     MISSING_VALUE,
@@ -226,6 +231,7 @@ PCA = [
     of_fit("effort", "high: search from a convex relaxation too, and prove how near the best."),
     of_fit("normalize", "Scale each feature to variance 1. [default: no]", values=["features"]),
     FEATURE_WEIGHTS,
+    SAMPLE_WEIGHTS,
     MISSING_ENTRIES,
     MISSING_VALUE,
     MISSING_CHUNKS,

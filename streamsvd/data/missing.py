@@ -63,11 +63,21 @@ class Missing:
         How many of the samples have none.
     n_samples : int
         `N`.
+    share : (n,) float64 array or None
+        Of the weight of all samples, that of those that have a value; None where all count once.
     """
 
     mean: Array
     counts: Array
     n_samples: int
+    share: Array | None = None
+
+    @classmethod
+    def of(cls, mean: Array, counts: Array, n_samples: int, share: Array | None) -> "Missing":
+        """A feature that has values in samples of weight 0 alone has none."""
+        if share is not None:
+            counts = np.where(share > 0, counts, n_samples)
+        return cls(mean, counts, n_samples, share)
 
     @cached_property
     def kept(self) -> Array:
@@ -123,7 +133,7 @@ class Filled(Source):
             "n_stored",
         ):
             setattr(self, known, getattr(source, known))
-        self.present = source.present
+        self.present, self.sample_weights = source.present, source.sample_weights
         self.missing: Missing | None = None
         self._values = np.full(self.n_features, np.nan)
         self._kept: Array | None = None
@@ -137,6 +147,8 @@ class Filled(Source):
             self._kept = missing.kept
         self.n_features = len(missing.kept)
         share = 1.0 - missing.counts[missing.kept] / missing.n_samples
+        if missing.share is not None:
+            share = missing.share[missing.kept]
         weights = self.whole.present.weights
         weights = weights if weights is None else weights[missing.kept]
         self.present = Present(share, self._kept, weights)

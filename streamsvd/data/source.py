@@ -88,6 +88,8 @@ class Source:
         Whether samples can be read at all: what was summed up of batches has none left.
     present : Present
         What is there of the features.
+    sample_weights : (N,) float64 array or None
+        How many times each sample counts; None where all count once.
     drops_pages : bool
         May be set. Whether files are dropped from the page cache when they were read: they are not
         read again soon, and the working store needs the room. Means nothing where there are none.
@@ -107,6 +109,7 @@ class Source:
     drops_pages: bool = False
     is_readable: bool = True
     present: Present = ALL
+    sample_weights: Array | None = None
     _gives_new: bool = False  # whether what `_read` gives is no one else's
 
     def __init__(self, array: Any, sample_axis: int, name: str, chunk: int) -> None:
@@ -123,6 +126,15 @@ class Source:
     def weigh(self, weights: Array | None) -> None:
         """Take the variance of each feature so many times, see `streamsvd.data.weights`."""
         self.present = self.present._replace(weights=weights)
+
+    @property
+    def weight(self) -> float | None:
+        """What all samples weigh; None where each counts once."""
+        return None if self.sample_weights is None else float(self.sample_weights.sum())
+
+    def weights_of_samples(self, start: int, stop: int) -> Array | None:
+        """`sample_weights` of the samples ``start..stop-1``."""
+        return None if self.sample_weights is None else self.sample_weights[start:stop]
 
     def latitudes(self) -> Array | None:
         """The latitude of each feature in degrees, (n,); None where they are at none."""

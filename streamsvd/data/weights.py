@@ -1,4 +1,6 @@
-r"""Weights of features: what the variance of each counts in the analysis.
+r"""Weights of features: what the variance of each counts in the analysis; and of samples, checked.
+
+What samples weigh is told in `streamsvd.passes.weighted`.
 
 With weights :math:`w_i > 0` the analysis is of
 
@@ -49,7 +51,7 @@ def weights_of(source: Source, asked: Any) -> Array | None:
     if isinstance(asked, str):
         return _by_latitude(source, asked)
     if is_a(asked, "xarray", "DataArray"):
-        weights = _aligned(source, asked)
+        weights = _aligned(source, asked, "feature")
     elif is_a(asked, "pandas", "Series"):
         weights = _by_name(source, asked)
     else:
@@ -71,6 +73,35 @@ def weights_of(source: Source, asked: Any) -> Array | None:
             f"{bad[0]}{remedy}"
         )
     return weights
+
+
+def sample_weights_of(source: Source, asked: Any) -> Array | None:
+    """The weights (N,) of the samples of a source, as `sample_weights` asks; checked."""
+    if asked is None:
+        return None
+    values = asked
+    if is_a(asked, "xarray", "DataArray"):
+        values = _aligned(source, asked, "sample").reshape(-1)
+    elif is_a(asked, "pandas", "Series"):
+        values = asked.to_numpy()
+    weights = numbers("sample_weights", values)
+    if weights.shape != (source.n_samples,):
+        raise OptionError(
+            f"sample_weights have shape {weights.shape}; need one for each of the "
+            f"{source.n_samples} samples of {source.name}"
+        )
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(bad):
+        raise OptionError(
+            f"sample_weights must be finite and not negative; got {weights[bad[0]]:g} for sample "
+            f"{bad[0]}"
+        )
+    if not weights.sum() > 1:
+        raise OptionError(
+            f"sample_weights add up to {weights.sum():g}; they say how many times each sample is "
+            "there, and need to add up to more than 1: multiply them by the number of samples"
+        )
+    return np.ascontiguousarray(weights)
 
 
 def record_of(asked: Any, weights: Array | None) -> str | None:
@@ -121,31 +152,31 @@ def _by_latitude(source: Source, asked: str) -> Array:
     return np.asarray(np.cos(np.radians(np.clip(latitude, -90.0, 90.0))))
 
 
-def _aligned(source: Source, asked: Any) -> Array:
-    """A DataArray over some dimensions of the features, along all of them."""
-    axis = source.features
+def _aligned(source: Source, asked: Any, of: str) -> Array:
+    """A DataArray over some dimensions of the features or samples, along all of them."""
+    axis, name = (source.features if of == "feature" else source.samples), f"{of}_weights"
     dims = tuple(map(str, asked.dims))
     if axis is None or not set(dims) <= set(axis.dims):
         known = "no names" if axis is None else f"{', '.join(map(repr, axis.dims))}"
         raise OptionError(
-            f"feature_weights have the dimension(s) {', '.join(map(repr, dims))}, and the features "
-            f"of {source.name} have {known}: rename them, or pass an array"
+            f"{name} have the dimension(s) {', '.join(map(repr, dims))}, and the {of}s of "
+            f"{source.name} have {known}: rename them, or pass an array"
         )
     for k, dim in enumerate(dims):
         size = axis.shape[axis.dims.index(dim)]
         if asked.shape[k] != size:
             raise OptionError(
-                f"feature_weights have {asked.shape[k]} values along {dim!r}, and {source.name} "
-                f"has {size}: select the same"
+                f"{name} have {asked.shape[k]} values along {dim!r}, and {source.name} has "
+                f"{size}: select the same"
             )
-        _refuse_other_places(source, axis, dim, asked)
+        _refuse_other_places(source, axis, dim, asked, name)
     order = sorted(range(len(dims)), key=lambda k: axis.dims.index(dims[k]))
-    values = numbers("feature_weights", asked.values).transpose(order)
+    values = numbers(name, asked.values).transpose(order)
     shape = [size if dim in dims else 1 for dim, size in zip(axis.dims, axis.shape, strict=True)]
     return np.broadcast_to(values.reshape(shape), axis.shape)
 
 
-def _refuse_other_places(source: Source, axis: Axis, dim: str, asked: Any) -> None:
+def _refuse_other_places(source: Source, axis: Axis, dim: str, asked: Any, name: str) -> None:
     """Along one dimension, where both say what is where."""
     if dim not in axis.coords or dim not in asked.coords:
         return
@@ -154,8 +185,8 @@ def _refuse_other_places(source: Source, axis: Axis, dim: str, asked: Any) -> No
     if len(other):
         k = other[0]
         raise OptionError(
-            f"feature_weights are of other places along {dim!r} than {source.name}: {k} is "
-            f"{its[k]}, not {mine[k]}; select or interpolate them to the same"
+            f"{name} are of other places along {dim!r} than {source.name}: {k} is {its[k]}, not "
+            f"{mine[k]}; select or interpolate them to the same"
         )
 
 

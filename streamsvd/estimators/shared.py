@@ -88,15 +88,18 @@ class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             scale = scale / np.sqrt(self.result_.feature_weights)
         return (scores @ self.result_.components) * scale + self.mean_
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """How much of `X` its reconstruction from the scores holds: 1 is all of it.
 
         ``1 - ||X - reconstruction||^2 / ||X||^2``, both after the centring and scaling of the fit:
-        on the data of the fit the sum of `explained_variance_ratio_`. One pass.
+        on the data of the fit the sum of `explained_variance_ratio_`. One pass. Each sample counts
+        as often as `sample_weight` says, by default once.
         """
         check_is_fitted(self)
         source = self._open(X, reset=False)
-        measured = self.result_.accuracy(source, gram_limit=1, progress=self.progress)
+        measured = self.result_.accuracy(
+            source, sample_weights=sample_weight, gram_limit=1, progress=self.progress
+        )
         return measured.captured_variance
 
     # ------------------------------------------------------------------------ what was fitted
@@ -158,10 +161,10 @@ class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         for name in self._get_param_names() & arguments.keys():
             setattr(self, name, arguments[name])
 
-    def _solve(self, source: Source) -> SVDResult:
+    def _solve(self, source: Source, **more: Any) -> SVDResult:
         options = self.get_params(deep=False)
         del options["sparse_components"]
-        return self._solver(source, **(options | self._reading(source)))
+        return self._solver(source, **(options | self._reading(source) | more))
 
     def _reading(self, source: Source) -> dict[str, Any]:
         """How the data of the fit are read, for the result to know."""

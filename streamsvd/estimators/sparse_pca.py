@@ -7,7 +7,7 @@ from typing import Any, Self
 from streamsvd.api import sparse_pca
 from streamsvd.data.labels import Axis
 from streamsvd.data.missing import as_fitted
-from streamsvd.data.weights import record_of, weights_of
+from streamsvd.data.weights import record_of, sample_weights_of, weights_of
 from streamsvd.errors import OptionError
 from streamsvd.estimators.shared import SparseComponents
 from streamsvd.fitting.batches import begin_sum, with_batch
@@ -94,12 +94,17 @@ class StreamingSparsePCA(SparseComponents):
     ) -> None:
         self._keep(locals())
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Find the components of `X`, as `SparseSVD.fit`; forgets all batches."""
-        self._sum = None
-        return super().fit(X, y)
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Find the components of `X`, as `SparseSVD.fit`; forgets all batches.
 
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        `sample_weight`, (n_samples,), says how many times each sample counts, see
+        `streamsvd.sparse_svd`.
+        """
+        self._sum = None
+        self._result = self._solve(self._open(X, reset=True), sample_weights=sample_weight)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Add a batch of samples to those of earlier calls.
 
         The same bits however samples are cut into batches. The components are found when the first
@@ -122,7 +127,7 @@ class StreamingSparsePCA(SparseComponents):
 
         Parameters
         ----------
-        X, y
+        X, y, sample_weight
             As for `fit`.
 
         Notes
@@ -133,6 +138,7 @@ class StreamingSparsePCA(SparseComponents):
         """
         source = self._open(X, reset=self._sum is None)
         weights = weights_of(source, self.feature_weights)
+        counts = None if sample_weight is None else sample_weights_of(source, sample_weight)
         total = self._sum
         if total is None:
             options = Options.of_pca(self.get_params(deep=False), source.n_features)
@@ -144,7 +150,7 @@ class StreamingSparsePCA(SparseComponents):
                 "same"
             )
         source = as_fitted(source, None, self.missing_value)
-        self._sum, self._result = with_batch(total, source), None
+        self._sum, self._result = with_batch(total, source, counts), None
         return self
 
     @property

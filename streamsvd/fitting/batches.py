@@ -61,10 +61,11 @@ def begin_sum(n_features: int, options: Options, weights: Array | None = None) -
     return total
 
 
-def with_batch(total: SampleSum, source: Source) -> SampleSum:
+def with_batch(total: SampleSum, source: Source, weights: Array | None = None) -> SampleSum:
     """The sum with the samples of `source`; a batch that cannot be read to its end changes nothing.
 
     It is a copy of `total` that is added to, where that is not known before the first is added.
+    `weights` are those of the samples.
     """
     if isinstance(total, GappyGram):
         reader = GappyReader(source, source.sum_dtype, largest=LARGEST**0.5)
@@ -74,5 +75,5 @@ def with_batch(total: SampleSum, source: Source) -> SampleSum:
     first = list(islice(strips, 2))
     if len(first) == 2:
         total = copy.deepcopy(total)
-    total.extend(chain(first, strips))
+    total.extend(chain(first, strips), weights=weights)
     return total

@@ -241,6 +241,8 @@ class _Run:
             covariance=self._engine.covariance,
             features=source.features,
             samples=source.samples,
+            weight=source.weight,
+            sample_weights=source.sample_weights,
         )
 
     def _settings(self) -> dict[str, Any]:

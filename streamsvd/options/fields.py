@@ -51,6 +51,7 @@ class Fields:
     center: str | None = option(SIDES, None, recorded=True)
     normalize: str | None = option(SIDES, None, recorded=True)
     feature_weights: Any = option(ANYTHING, None, recorded=True)
+    sample_weights: Any = option(ANYTHING, None, recorded=True)
     dtype: Any = option(PRECISION, None, recorded=True)
     missing: str = option(MISSING_ENTRIES, "error", recorded=True)
     missing_value: float | None = option(CODE, None, recorded=True)

@@ -65,7 +65,7 @@ class Product:
     shift: Array
 
 
-def mean_and_variance(moments: Array, shift: Array, n_samples: int) -> tuple[Array, Array]:
+def mean_and_variance(moments: Array, shift: Array, n_samples: float) -> tuple[Array, Array]:
     """Of each feature, from the `Sums.moments` of what is stored; the rest are zeros.
 
     The variance of a constant feature is exactly zero, as the shift is one of its values.
@@ -83,14 +83,15 @@ def finish_products(
     test: Array,
     preprocessing: Preprocessing,
     shift: Array,
-    n_samples: int,
+    n_samples: float,
     is_sparse: bool,
     name: str,
     present: Present = ALL,
 ) -> Product:
     """From `Sums` over all samples, which are used up, to what was asked for.
 
-    `present` is the `Source.present` of the samples.
+    `present` is the `Source.present` of the samples; these count `n_samples`, if they are weighted
+    as often as they weigh.
 
     Refuses to scale features that are constant.
     """
@@ -101,6 +102,8 @@ def finish_products(
     if not preprocessing.of_features:
         _divide_rows(values, test, preprocessing.divisor)
         return Product(values, test, weighted(sums.moments[1], present), preprocessing, shift)
+    if not is_sparse:
+        sums.moments[2] = n_samples  # all is stored; weights add up to it but for rounding
     mean, variance = mean_and_variance(sums.moments, shift, n_samples)
     diagonal = n_samples * (variance if is_centred else variance + mean**2)
     offset = mean if is_sparse else sums.moments[0] / n_samples
@@ -144,13 +147,14 @@ def finish_gram(
     node: Array,
     preprocessing: Preprocessing,
     shift: Array,
-    n_samples: int,
+    n_samples: float,
     name: str,
     present: Present = ALL,
 ) -> tuple[Array, Preprocessing]:
     """From the sum over all samples (see `GramSum.node`), which is used up, to what was asked for.
 
-    `present` is the `Source.present` of the samples.
+    `present` is the `Source.present` of the samples; these count `n_samples`, if they are weighted
+    as often as they weigh.
 
     Refuses to scale features that are constant.
     """
@@ -190,7 +194,7 @@ def finish_gram(
     return gram, preprocessing
 
 
-def gram_about(node: Array, shift: Array, n_samples: int, learned: Preprocessing) -> Array:
+def gram_about(node: Array, shift: Array, n_samples: float, learned: Preprocessing) -> Array:
     """The same of samples that others have centred and scaled: by a mean that is not theirs.
 
     With `c` that mean, zero without centring, and ``o = c - t``, the sum of ``(x - c) (x - c)'`` is

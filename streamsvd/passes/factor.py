@@ -240,7 +240,8 @@ class FactorSum(ProductSum):
         super().__init__(_normal(n_features, rank, weights), center, normalize, n_threads)
         self._asked_rank = rank
         self._awaits_spread = normalize == "features"
-        self._held: list[sparse.csr_array] = []  # until their spread is known
+        # samples and their weights, until their spread is known
+        self._held: list[tuple[sparse.csr_array, Array | None]] = []
 
     def options(self) -> dict[str, Any]:
         """The options that samples were added with, by name."""
@@ -260,20 +261,21 @@ class FactorSum(ProductSum):
             self._divide_test(self._batch[:, : self._filled])
         super()._multiply()
 
-    def _add_sparse(self, strip: sparse.csr_array) -> None:
+    def _add_sparse(self, strip: sparse.csr_array, weights: Array | None) -> None:
         if not self._awaits_spread:
-            super()._add_sparse(strip)
+            super()._add_sparse(strip, weights)
             return
-        self._held.append(strip)
-        if sum(part.shape[0] for part in self._held) >= product_batch(strip.shape[1]):
+        self._held.append((strip, weights))
+        if sum(part.shape[0] for part, _ in self._held) >= product_batch(strip.shape[1]):
             self._add_held()
 
     def _add_held(self) -> None:
         held, self._held = self._held, []
-        first = sparse.vstack(held, format="csr")[: product_batch(len(self.test))]
+        strips = [strip for strip, _ in held]
+        first = sparse.vstack(strips, format="csr")[: product_batch(len(self.test))]
         self._divide_test(first.toarray().T)
-        for strip in held:
-            super()._add_sparse(strip)
+        for strip, weights in held:
+            super()._add_sparse(strip, weights)
 
     def node(self) -> Sums:
         """The sums of what was added; the last call but for `result`."""

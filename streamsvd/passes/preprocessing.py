@@ -93,7 +93,7 @@ def learn(
     normalize: str | None,
     moments: Array,
     shift: Array,
-    n_samples: int,
+    n_samples: float,
     present: Present = ALL,
 ) -> Preprocessing:
     """Mean and scale of the features from their moments, where they are asked for.

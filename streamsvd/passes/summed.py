@@ -36,6 +36,11 @@ class SummedSamples(Batches):
         self.weigh(total.weights)
         self._total = total
 
+    @property
+    def weight(self) -> float | None:
+        """What the samples weighed."""
+        return self._total.weight
+
     def agreed(self, options: Options) -> Options:
         """The same options, with those of the sum where they are left open; refuses others."""
         were = self._total.options()

@@ -43,6 +43,10 @@ def write_solution(path: str | os.PathLike[str], made: Solution, *, overwrite: b
     }
     if made.missing is not None:
         arrays |= {"missing/mean": made.missing.mean, "missing/counts": made.missing.counts}
+        if made.missing.share is not None:
+            arrays["missing/share"] = made.missing.share
+    if made.sample_weights is not None:
+        arrays["sample_weights"] = made.sample_weights
     if made.preprocessing.weights is not None:
         arrays["feature_weights"] = made.preprocessing.weights
     matrices = {"components": made.components}
@@ -67,6 +71,8 @@ def write_solution(path: str | os.PathLike[str], made: Solution, *, overwrite: b
         "n_samples": made.n_samples,
         "n_transforms": made.n_transforms,
         "total_energy": made.total_energy,
+        "weight": made.weight,
+        "weighted": made.sample_weights is not None,
         "center": made.preprocessing.center,
         "normalize": made.preprocessing.normalize,
         "sample_axis": made.sample_axis,
@@ -128,6 +134,8 @@ def _fields(saved: SavedGroup) -> dict[str, Any]:
         "features": _labels(saved, "features", n),
         "samples": _labels(saved, "samples", n_samples),
         "missing": missing,
+        "weight": attributes.get("weight"),
+        "sample_weights": _sample_weights(saved, n_samples),
         "seconds": attributes["seconds"],
         "bytes_read": attributes["bytes_read"],
     }
@@ -138,7 +146,16 @@ def _missing(saved: SavedGroup, p: int, n: int, n_samples: int) -> Missing | Non
         return None
     mean, counts = _numbers(saved, "missing/mean", n), saved.array("missing/counts")
     _refuse(saved, "missing/counts", counts_fault(counts, n, n_samples, p))
-    return Missing(mean, counts, n_samples)
+    share = None
+    if saved.attributes.get("weighted") is True:
+        share = _numbers(saved, "missing/share", n, above=-1e-9)
+    return Missing(mean, counts, n_samples, share)
+
+
+def _sample_weights(saved: SavedGroup, n_samples: int) -> Array | None:
+    if saved.attributes.get("weighted") is not True:
+        return None
+    return _numbers(saved, "sample_weights", n_samples, above=-np.finfo(float).tiny)
 
 
 def _log(saved: SavedGroup, n: int) -> Log:

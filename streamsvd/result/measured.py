@@ -11,6 +11,7 @@ from streamsvd.cluster.tasks import cluster_scores, cluster_sums
 from streamsvd.cluster.waiting import check_client
 from streamsvd.data import Source, open_data
 from streamsvd.data.missing import Filled, as_fitted
+from streamsvd.data.weights import sample_weights_of
 from streamsvd.errors import OptionError
 from streamsvd.options import Ask, Reading
 from streamsvd.options.rules import parse_size
@@ -87,6 +88,7 @@ class Measured(Solution):
         self,
         X: Any,
         *,
+        sample_weights: Any = None,
         gram_limit: int | str = "2GiB",
         client: Any = None,
         progress: Progress = None,
@@ -98,6 +100,9 @@ class Measured(Solution):
         ----------
         X : path, zarr.Array or array
             The data of the fit, or other samples with the same features.
+        sample_weights : (N,) array, optional
+            How many times each sample counts, see `sparse_svd`; once by default, also after a fit
+            with weights.
         gram_limit : int or str
             The true singular values come from the n x n Gram matrix; they are left out when it
             would be larger.
@@ -112,8 +117,10 @@ class Measured(Solution):
         """
         source = self._open(X, reading)
         with_gram = 8 * self.n_fitted**2 <= parse_size("gram_limit", gram_limit)
+        source.sample_weights = sample_weights_of(source, sample_weights)
         right = None
-        if not self.is_reduced and self.refined is None and source.n_samples == self.n_samples:
+        is_whole = source.n_samples == self.n_samples and sample_weights is None
+        if not self.is_reduced and self.refined is None and is_whole:
             right = self.right.tocsc()
         rows, reader = self.fitted_components, StripReader(source, self.dtype)
         asked = (rows, self.preprocessing, reader, right)

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -16,6 +15,7 @@ from streamsvd.errors import OptionError
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.refinement import Covariance, Gram, Refined
 from streamsvd.result.certificate import Certificate
+from streamsvd.result.signs import signed_rows, signs_of
 
 
 class History(NamedTuple):
@@ -79,6 +79,10 @@ class Components:
         What was missing, with ``missing="mean"``: how many values of each feature, and the means
         that stand for them. Features without any value were left out of the fit: the log, `refined`
         and `covariance` have only the others.
+    weight : float or None
+        `W`, what the samples weigh together; None where each counts once.
+    sample_weights : (N,) array or None
+        What each weighs; None where it is not known, after batches.
     seconds : float or None
         What the call that made it took, refinement included; None where it was not recorded.
     bytes_read : int or None
@@ -103,6 +107,8 @@ class Components:
     features: Axis | None = None
     samples: Axis | None = None
     missing: Missing | None = None
+    weight: float | None = None
+    sample_weights: Array | None = None
     seconds: float | None = None
     bytes_read: int | None = None
 
@@ -184,7 +190,7 @@ class Components:
     def fitted_components(self) -> sparse.csr_array:
         """(p, n_fitted) the same for the features of the fit alone."""
         rows = self._rows
-        return _signed_rows(rows, self._order, _signs(rows))
+        return signed_rows(rows, self._order, signs_of(rows))
 
     @cached_property
     def right(self) -> sparse.csr_array:
@@ -198,8 +204,8 @@ class Components:
                 "there are no right vectors on X X^T or after refine(); use transform(X) for the "
                 "scores, or fit without reduction"
             )
-        signs = _signs(self._rows) * np.where(self._diagonal < 0, -1.0, 1.0)
-        return _signed_rows(self.log.right_vectors(self.n_transforms), self._order, signs)
+        signs = signs_of(self._rows) * np.where(self._diagonal < 0, -1.0, 1.0)
+        return signed_rows(self.log.right_vectors(self.n_transforms), self._order, signs)
 
     @property
     def singular_values(self) -> Array:
@@ -267,26 +273,31 @@ class Components:
             return self.refined.is_exact
         return bool(self.settings["reduction"] != "factor")
 
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Solution(Components):
+    """The same with what was missing, and the path that led to them."""
+
     @property
     def explained_variance(self) -> Array:
-        """(p,) variance of the scores of each component, divisor ``N - 1``; NaN where not known.
+        """(p,) variance of the scores of each component, divisor `freedom`; NaN where not known.
 
         The components are orthonormal, so these add up. They are variances proper when features
         were centred, mean squares otherwise. Known at the end of a fit, see `is_exact`; elsewhere
         on the path `accuracy` measures the sum in one pass.
         """
-        return self._energies[self._order] / max(self.n_samples - 1, 1)
+        return self._energies[self._order] / self.freedom
+
+    @property
+    def freedom(self) -> float:
+        """``N - 1``, or ``W - 1`` of samples that are weighted: the divisor of variances."""
+        return max(self.n_samples - 1, 1) if self.weight is None else self.weight - 1.0
 
     @property
     def explained_variance_ratio(self) -> Array:
         """(p,) `explained_variance` over the total variance of all features."""
-        total = self.total_energy / max(self.n_samples - 1, 1)
+        total = self.total_energy / self.freedom
         return self.explained_variance / total if total > 0 else np.zeros(self.n_components)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Solution(Components):
-    """The same with what was missing, and the path that led to them."""
 
     @property
     def left_out(self) -> Array:
@@ -425,19 +436,3 @@ class Solution(Components):
                 f"explained_variance={share} is not reached: the path ends at {explained[-1]:.4g}"
             )
         return int(enough[0])
-
-
-def _signs(rows: sparse.csr_array) -> Array:
-    """+-1 for each row, such that its largest entry by absolute value becomes positive."""
-    bounds = pairwise(rows.indptr)
-    largest = [rows.data[a:b][np.argmax(np.abs(rows.data[a:b]))] for a, b in bounds]
-    return np.where(np.array(largest) < 0, -1.0, 1.0)
-
-
-def _signed_rows(rows: sparse.csr_array, order: Array, signs: Array) -> sparse.csr_array:
-    """Rows of a CSR matrix times +-1, in the given order."""
-    lengths = np.diff(rows.indptr)
-    signed = rows.data * np.repeat(signs, lengths)
-    take = np.concatenate([np.arange(rows.indptr[i], rows.indptr[i + 1]) for i in order])
-    indptr = np.concatenate([[0], np.cumsum(lengths[order])])
-    return sparse.csr_array((signed[take], rows.indices[take], indptr), shape=rows.shape)
