@@ -127,6 +127,32 @@ def test_weights_of_features(
     assert measured.captured_variance == pytest.approx(known.captured_variance, rel=1e-12)
 
 
+@pytest.mark.parametrize("reduction", ["gram", "factor"])
+@pytest.mark.parametrize("kind", ["zarr", "dask", "missing"])
+def test_weights_of_samples(
+    three: Client, store: Path, tmp_path: Path, reduction: str, kind: str
+) -> None:
+    """Each task has its part of the weights; the first sample counts nothing."""
+    weights = np.random.default_rng(0).uniform(0, 3, SAMPLES)
+    weights[0] = 0
+    options: dict[str, Any] = {"refine": True, "max_fill": 0.2, "center": "features"}
+    options |= {"reduction": reduction, "sample_weights": weights, "n_transforms": 30}
+    source: Any = store
+    if kind == "dask":
+        source = da.from_zarr(store)
+    elif kind == "missing":
+        X = np.array(zarr.open_array(store)[:])
+        X[np.random.default_rng(1).random(X.shape) < 0.1] = np.nan
+        source, options["missing"] = write_zarr(tmp_path / "x.zarr", X, (N, 170)), "mean"
+    made = sparse_svd(source, P, client=three, **options)
+    assert differences(made, sparse_svd(source, P, **options)) == []
+    if kind != "dask":
+        measured = made.accuracy(source, sample_weights=weights, client=three)
+        assert measured.captured_variance == pytest.approx(
+            made.explained_variance_ratio.sum(), rel=1e-9
+        )
+
+
 def test_same_bits_of_an_array_with_a_relative_path(
     three: Client, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -852,7 +852,7 @@ OTHERS: dict[str, Any] = {
 }  # fmt: skip
 """Another value of each option that is compared."""
 
-NOT_HERE = {"reduction", "rank", "sample_dim", "layer"}
+NOT_HERE = {"reduction", "rank", "sample_dim", "layer", "sample_weights"}
 """Compared too, but refused with a workspace, or for arrays without names."""
 
 
