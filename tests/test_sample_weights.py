@@ -308,7 +308,7 @@ def test_arrays_of_other_kinds() -> None:
         (W[1:], r"shape \(89,\).*90 samples"),
         (W - 1.0, "not negative; got -1 for sample 0"),
         (np.where(W == 2, np.nan, W), "finite.*got nan"),
-        (np.zeros(SAMPLES), "add up to 0"),
+        (np.zeros(SAMPLES), "all zero"),
         (W / W.sum(), "add up to 1;.*number of samples"),
         ("coslat", "array of real numbers"),
     ],

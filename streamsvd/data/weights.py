@@ -96,6 +96,8 @@ def sample_weights_of(source: Source, asked: Any) -> Array | None:
             f"sample_weights must be finite and not negative; got {weights[bad[0]]:g} for sample "
             f"{bad[0]}"
         )
+    if not weights.any():
+        raise OptionError("sample_weights are all zero: no sample counts; give those that do 1")
     if not weights.sum() > 1:
         raise OptionError(
             f"sample_weights add up to {weights.sum():g}; they say how many times each sample is "
