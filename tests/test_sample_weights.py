@@ -90,6 +90,8 @@ def test_as_repeated(reduction: str, center: str | None, normalize: str | None) 
     measured = made.accuracy(X, sample_weights=W)
     known = made.accuracy(repeated(X))
     assert measured.captured_variance == pytest.approx(known.captured_variance, rel=1e-12)
+    assert measured.true_singular_values is not None
+    assert known.true_singular_values is not None
     np.testing.assert_allclose(measured.true_singular_values, known.true_singular_values)
 
 
@@ -156,7 +158,7 @@ def _nothing() -> Any:
     ("center", "normalize"), [("features", None), ("features", "features"), (None, None)]
 )
 def test_with_missing_values(
-    reduction: str, is_sparse: bool, center: str | None, normalize: str | None
+    reduction: str, is_sparse: bool, center: str | None, normalize: str | None, tmp_path: Path
 ) -> None:
     X = data()
     X[np.random.default_rng(7).random(X.shape) < 0.1] = np.nan
@@ -171,6 +173,12 @@ def test_with_missing_values(
     again = refitted(made, made._as_fitted(open_data(source, Ask(1))), Work(1, None, False), "gram")
     known = dense(made)
     np.testing.assert_allclose(again.dense(), known, atol=1e-9 * np.abs(known).max())
+    if reduction == "gram":
+        made.save(tmp_path / "r")
+        loaded = SVDResult.load(tmp_path / "r")
+        assert loaded.missing is not None
+        assert made.missing is not None
+        np.testing.assert_array_equal(loaded.missing.share, made.missing.share)
     adjusted = hand.adjusted_variance(repeated(X))
     np.testing.assert_allclose(made.adjusted_variance(source), adjusted, rtol=1e-6)
 
@@ -178,7 +186,7 @@ def test_with_missing_values(
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_more_of_a_result(reduction: str, tmp_path: Path) -> None:
     X, Y = data(), repeated(data())
-    options = ASKED | {"center": "features", "reduction": reduction}
+    options = ASKED | {"center": "features", "reduction": reduction, "missing": "mean"}
     made, hand = sparse_svd(X, 3, sample_weights=W, **options), sparse_svd(Y, 3, **options)
     made.save(tmp_path / "r")
     loaded = SVDResult.load(tmp_path / "r")

@@ -73,6 +73,7 @@ def write_solution(path: str | os.PathLike[str], made: Solution, *, overwrite: b
         "total_energy": made.total_energy,
         "weight": made.weight,
         "weighted": made.sample_weights is not None,
+        "shares": made.missing is not None and made.missing.share is not None,
         "center": made.preprocessing.center,
         "normalize": made.preprocessing.normalize,
         "sample_axis": made.sample_axis,
@@ -147,7 +148,7 @@ def _missing(saved: SavedGroup, p: int, n: int, n_samples: int) -> Missing | Non
     mean, counts = _numbers(saved, "missing/mean", n), saved.array("missing/counts")
     _refuse(saved, "missing/counts", counts_fault(counts, n, n_samples, p))
     share = None
-    if saved.attributes.get("weighted") is True:
+    if saved.attributes.get("shares") is True:
         share = _numbers(saved, "missing/share", n, above=-1e-9)
     return Missing(mean, counts, n_samples, share)
 
