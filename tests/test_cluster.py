@@ -130,6 +130,47 @@ def test_same_bits(three: Client, store: Path, name: str) -> None:
     assert folders_of(three) == []
 
 
+@pytest.mark.parametrize("reduction", [None, "gram", "factor"])
+@pytest.mark.parametrize("center", [None, "features"])
+def test_weights_of_features(
+    three: Client, store: Path, reduction: str | None, center: str | None
+) -> None:
+    options: dict[str, Any] = {"reduction": reduction, "center": center, "n_transforms": 30}
+    options["feature_weights"] = np.linspace(0.2, 3, N)
+    if reduction == "factor":
+        options |= {"refine": True, "max_fill": 0.2, "rank": 12}
+    made = sparse_svd(store, P, client=three, **options)
+    assert differences(made, sparse_svd(store, P, **options)) == []
+    measured, known = made.accuracy(store, client=three), made.accuracy(store)
+    assert measured.captured_variance == pytest.approx(known.captured_variance, rel=1e-12)
+
+
+@pytest.mark.parametrize("reduction", ["gram", "factor"])
+@pytest.mark.parametrize("kind", ["zarr", "dask", "missing"])
+def test_weights_of_samples(
+    three: Client, store: Path, tmp_path: Path, reduction: str, kind: str
+) -> None:
+    """Each task has its part of the weights; the first sample counts nothing."""
+    weights = np.random.default_rng(0).uniform(0, 3, SAMPLES)
+    weights[0] = 0
+    options: dict[str, Any] = {"refine": True, "max_fill": 0.2, "center": "features"}
+    options |= {"reduction": reduction, "sample_weights": weights, "n_transforms": 30}
+    source: Any = store
+    if kind == "dask":
+        source = da.from_zarr(store)
+    elif kind == "missing":
+        X = np.array(zarr.open_array(store)[:])
+        X[np.random.default_rng(1).random(X.shape) < 0.1] = np.nan
+        source, options["missing"] = write_zarr(tmp_path / "x.zarr", X, (N, 170)), "mean"
+    made = sparse_svd(source, P, client=three, **options)
+    assert differences(made, sparse_svd(source, P, **options)) == []
+    if kind != "dask":
+        measured = made.accuracy(source, sample_weights=weights, client=three)
+        assert measured.captured_variance == pytest.approx(
+            made.explained_variance_ratio.sum(), rel=1e-9
+        )
+
+
 def test_same_bits_of_an_array_with_a_relative_path(
     three: Client, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

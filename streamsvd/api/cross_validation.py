@@ -27,6 +27,7 @@ def sparse_pca_cv(
     feature_mask: Any = None,
     center: str | None = "features",
     normalize: str | None = None,
+    feature_weights: Any = None,
     missing: str = "error",
     missing_value: float | None = None,
     missing_chunks: str = "error",
@@ -47,7 +48,9 @@ def sparse_pca_cv(
 
     Parameters
     ----------
-    X, sample_axis, sample_dim, layer, feature_mask, normalize, missing_chunks, decode
+    X, sample_axis, sample_dim, layer, feature_mask, normalize, feature_weights
+        As in `sparse_pca`.
+    missing_chunks, decode
         As in `sparse_pca`. A Dask array, too, is read by this process.
     storage_options
         As in `sparse_pca`.

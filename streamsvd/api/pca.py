@@ -31,6 +31,8 @@ def sparse_pca(
     feature_mask: Any = None,
     center: str | None = "features",
     normalize: str | None = None,
+    feature_weights: Any = None,
+    sample_weights: Any = None,
     missing: str = "error",
     missing_value: float | None = None,
     missing_chunks: str = "error",
@@ -50,9 +52,11 @@ def sparse_pca(
 
     Parameters
     ----------
-    X, n_components, sample_axis, sample_dim, layer, normalize, missing, missing_value
+    X, n_components, sample_axis, sample_dim, layer, normalize
         As in `sparse_svd`.
-    feature_mask, missing_chunks, decode
+    feature_mask, feature_weights, sample_weights
+        As in `sparse_svd`.
+    missing, missing_value, missing_chunks, decode
         As in `sparse_svd`.
     storage_options, memory_limit, n_threads, client, progress
         As in `sparse_svd`.

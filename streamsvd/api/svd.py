@@ -6,7 +6,7 @@ from typing import Any
 
 from streamsvd.data import open_data
 from streamsvd.data.masks import taking_part
-from streamsvd.fitting import fit, plan_fit, resolve
+from streamsvd.fitting import fit, plan_fit, resolve, weighed
 from streamsvd.options import Ask, Options
 from streamsvd.plan import Plan
 from streamsvd.progress import Progress
@@ -36,6 +36,8 @@ def sparse_svd(
     feature_mask: Any = None,
     center: str | None = None,
     normalize: str | None = None,
+    feature_weights: Any = None,
+    sample_weights: Any = None,
     dtype: Any = None,
     missing: str = "error",
     missing_value: float | None = None,
@@ -147,6 +149,18 @@ def sparse_svd(
         own mean over the features and its own Euclidean norm (the paper does both).
         ``normalize="variables"``, of several variables: each as a whole, by one number, to a total
         variance of 1 over its features.
+    feature_weights : array, DataArray, Series or "coslat", optional
+        What the variance of each feature counts, above 0; after centring and scaling, the values
+        are multiplied by the roots. An array (n,), or of the shape that the features have; a
+        DataArray over some of their dimensions; ``"coslat"``: the cosine of the latitude, where a
+        DataArray has one, the areas of its grid cells. Components, scores and variances are those
+        of the weighted data; `SVDResult.patterns` are maps in the units of the data. See
+        `streamsvd.data.weights`.
+    sample_weights : (N,) array, DataArray or Series, optional
+        How many times each sample counts, 0 or more, also fractions: the result is that of samples
+        that are repeated. Means, scales and variances are weighted, their number is the sum W of
+        the weights (divisors W, and W - 1 of `SVDResult.explained_variance`). With a `reduction`
+        alone. Scores do not depend on them. See `streamsvd.passes.weighted`.
     dtype : {None, "float32", "float64"}
         Precision of the working matrix. By default float32 for float32 and for 8- and 16-bit
         types, else float64; packed numbers are of the type that they are decoded to. The
@@ -285,4 +299,5 @@ def plan_svd(X: Any, n_components: int | float, **options: Any) -> Plan:
     client = options.pop("client", None)
     checked = Options(**{"n_components": n_components, **options})
     source = taking_part(open_data(X, Ask.of(checked)), checked.feature_mask)
+    checked = weighed(source, checked)
     return plan_fit(source, resolve(source, checked), checked, client)

@@ -98,7 +98,16 @@ class FoldedSamples(SummedSamples):
         self.name, self.sample_axis = source.name, source.sample_axis
         self.features, self.samples = source.features, source.samples
         self.packing, self.bytes_read = source.packing, source.bytes_read
-        self.mask, self.present = source.mask, source.present
+        self.mask, self.present, self.whole = source.mask, source.present, source
+
+    @property
+    def n_all(self) -> int:
+        """Features of the data, also those that are left out."""
+        return self.whole.n_all
+
+    def latitudes(self) -> Array | None:
+        """Of all features of the data."""
+        return self.whole.latitudes()
 
 
 def sum_folds(

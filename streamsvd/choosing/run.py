@@ -22,6 +22,7 @@ from streamsvd.choosing.stability import stability_of
 from streamsvd.choosing.validated import CrossValidation, chosen_of
 from streamsvd.data import Source
 from streamsvd.data.missing import Missing, filled
+from streamsvd.data.weights import weights_of
 from streamsvd.fitting import fit, resolve, with_means
 from streamsvd.options.rules import MISSING_ENTRIES
 from streamsvd.progress import Progress, progress_bar
@@ -45,6 +46,7 @@ def cross_validate(
     given, arguments = arguments, arguments | {"missing": "error", "missing_value": None}
     folding = Folding(**{one.name: arguments[one.name] for one in fields(Folding)})
     grid = Grid.of(source, arguments)
+    source.weigh(weights_of(source, arguments["feature_weights"]))
     labels = folding.labels(source.n_samples)
     missing = None
     if found == "mean":  # known before folds are summed up, which is one pass

@@ -20,6 +20,7 @@ from streamsvd.cli.options import (
     FIT,
     PCA,
     QUIET,
+    SAMPLE_WEIGHTS,
     SCHEDULER,
     THREADS,
     option,
@@ -215,7 +216,7 @@ def transform(result: str, source: str, out: str, scheduler: str | None, **optio
 @main.command()
 @click.argument("result")
 @click.argument("source")
-@options_of(AS_FITTED)
+@options_of(AS_FITTED, [SAMPLE_WEIGHTS])
 @option(
     "--gram-limit",
     "Leave out the true singular values if the features x features matrix is larger.",

@@ -55,6 +55,20 @@ def sample_axis_option(text: str, default: str | None = None) -> Callable[[F], F
     return option("--sample-axis", text, values=["0", "1"], default=default, callback=number)
 
 
+def weights_option(name: str, text: str) -> Callable[[F], F]:
+    """Weights in a .npy file; what is no such path is for the function to judge."""
+
+    def weights(_: click.Context, __: click.Parameter, value: str | None) -> Any:
+        if value is None or not value.endswith(".npy"):
+            return value
+        try:
+            return np.load(value, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise click.BadParameter(f"cannot read {value}: {error}") from error
+
+    return of_fit(name, text, "FILE.npy", callback=weights)
+
+
 def several(kind: type) -> dict[str, Any]:
     """Of an option that gives a list of numbers, with commas between them."""
 
@@ -113,6 +127,14 @@ FEATURE_MASK = of_fit(
     "booleans, or a .txt file of names, one a line. [default: all]",
     "COLUMN or FILE",
     callback=_mask,
+)
+FEATURE_WEIGHTS = weights_option(
+    "feature_weights",
+    "coslat, or a .npy file: what the variance of each feature counts. [default: 1]",
+)
+SAMPLE_WEIGHTS = weights_option(
+    "sample_weights",
+    "A .npy file: how many times each sample counts. [default: once]",
 )
 MISSING_ENTRIES = of_fit(
     "missing", "Whether missing entries are an error, or the mean of their feature."
@@ -195,6 +217,8 @@ FIT = [
         "Scale each feature to variance 1, or each sample to norm 1. [default: neither]",
         values=["features", "samples"],
     ),
+    FEATURE_WEIGHTS,
+    SAMPLE_WEIGHTS,
     of_fit("dtype", "Precision of the work. [default: by that of SOURCE]"),
     MISSING_ENTRIES,
     MISSING_VALUE,
@@ -243,6 +267,8 @@ PCA = [
     of_fit("rank", "Of the factor, with --reduction factor. [default: 10 P]", "R"),
     of_fit("effort", "high: search from a convex relaxation too, and prove how near the best."),
     of_fit("normalize", "Scale each feature to variance 1. [default: no]", values=["features"]),
+    FEATURE_WEIGHTS,
+    SAMPLE_WEIGHTS,
     MISSING_ENTRIES,
     MISSING_VALUE,
     MISSING_CHUNKS,
@@ -290,6 +316,7 @@ CV = [
     of_fit("normalize", "Scale each feature to variance 1. [default: no]", values=["features"]),
     MISSING_ENTRIES,
     MISSING_VALUE,
+    FEATURE_WEIGHTS,
     MISSING_CHUNKS,
     DECODE,
     of_fit("memory_limit", 'Such as "2GiB". [default: half of what is free]', "SIZE"),

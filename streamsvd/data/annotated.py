@@ -14,15 +14,8 @@ from streamsvd.data.compressed import SPARSE_KINDS, SPARSE_PARTS, check_group
 from streamsvd.data.hdf5 import check_unwritten
 from streamsvd.data.labels import Axis, named
 from streamsvd.data.selected import Selected
-from streamsvd.data.source import (
-    Source,
-    SparseStrips,
-    Strips,
-    check_matrix,
-    dense,
-    open_file,
-    refuse_options,
-)
+from streamsvd.data.source import Source, check_matrix, dense, open_file, refuse_options
+from streamsvd.data.strips import SparseStrips, Strips
 from streamsvd.data.turned import TurnedSource
 from streamsvd.errors import OptionError, SourceError
 from streamsvd.options import Ask

@@ -43,6 +43,7 @@ class Wrapped(Source):
             "n_stored",
             "present",
             "mask",
+            "sample_weights",
         ):
             setattr(self, known, getattr(source, known))
 
@@ -69,6 +70,15 @@ class Wrapped(Source):
     def decoded_bytes(self, samples: int) -> int:
         """Bytes that reading so many samples decodes, before they are cast."""
         return self.whole.decoded_bytes(samples)
+
+    @property
+    def n_all(self) -> int:
+        """Features of the data, also those that are left out."""
+        return self.whole.n_all
+
+    def latitudes(self) -> Array | None:
+        """Of all features of the data."""
+        return self.whole.latitudes()
 
     def check_names(self, fitted: Axis) -> None:
         """Refuse features that are called otherwise than those of the fit."""

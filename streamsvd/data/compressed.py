@@ -7,7 +7,8 @@ import numpy as np
 from scipy import sparse
 
 from streamsvd.arrays import Array
-from streamsvd.data.source import Described, Source, check_compressed, check_matrix, summed
+from streamsvd.data.source import Described, Source, check_compressed, check_matrix
+from streamsvd.data.strips import summed
 from streamsvd.errors import SourceError
 
 SPARSE_PARTS = ("data", "indices", "indptr")

@@ -7,16 +7,14 @@ import numpy as np
 
 from streamsvd.arrays import Array
 from streamsvd.data.source import (
-    ArraySource,
-    DaskSource,
     Source,
-    SparseStrips,
     asked_axis,
     check_compressed,
     check_matrix,
     mask_of,
     open_file,
 )
+from streamsvd.data.strips import ArraySource, DaskSource, SparseStrips
 from streamsvd.errors import SourceError
 from streamsvd.options import Ask
 

@@ -62,11 +62,21 @@ class Missing:
         How many of the samples have none.
     n_samples : int
         `N`.
+    share : (n,) float64 array or None
+        Of the weight of all samples, that of those that have a value; None where all count once.
     """
 
     mean: Array
     counts: Array
     n_samples: int
+    share: Array | None = None
+
+    @classmethod
+    def of(cls, mean: Array, counts: Array, n_samples: int, share: Array | None) -> "Missing":
+        """A feature that has values in samples of weight 0 alone has none."""
+        if share is not None:
+            counts = np.where(share > 0, counts, n_samples)
+        return cls(mean, counts, n_samples, share)
 
     @cached_property
     def kept(self) -> Array:
@@ -110,8 +120,9 @@ class Filled(Wrapped):
         self.code, self.asks, self.missing = _code(source, missing_value), asks, missing
         self._values = np.full(self.n_features, np.nan)
         if missing is not None:
-            self._values = missing.mean
-            share = 1.0 - missing.counts / missing.n_samples
+            self._values, share = missing.mean, missing.share
+            if share is None:
+                share = 1.0 - missing.counts / missing.n_samples
             self.present = source.present._replace(share=share)
 
     @property

@@ -37,19 +37,23 @@ class Present(NamedTuple):
         Which features of the data they are; None for all.
     variables : Variables or None
         Where features are scaled by their variable: with ``normalize="variables"``.
+    weights : (n,) float64 array or None
+        What the variance of each counts; None where all count the same.
     """
 
     share: Array | float = 1.0
     places: Array | None = None
     variables: Variables | None = None
+    weights: Array | None = None
 
     def restricted(self, kept: Array) -> "Present":
         """That of some of the features."""
-        share, places, variables = self
+        share, places, variables, weights = self
         return Present(
             share[kept] if isinstance(share, np.ndarray) else share,
             kept if places is None else places[kept],
             None if variables is None else variables._replace(of=variables.of[kept]),
+            None if weights is None else weights[kept],
         )
 
 

@@ -71,6 +71,8 @@ class Source:
         Which features of the data take part, where the user said so.
     columns : callable or None
         Gives a column of booleans of the features by its name, of data that come with such.
+    sample_weights : (N,) float64 array or None
+        How many times each sample counts; None where all count once.
     drops_pages : bool
         May be set. Whether files are dropped from the page cache when they were read: they are not
         read again soon, and the working store needs the room. Means nothing where there are none.
@@ -92,6 +94,7 @@ class Source:
     present: Present = ALL
     mask: Array | None = None
     columns: Callable[[str], Array] | None = None
+    sample_weights: Array | None = None
     _gives_new: bool = False  # whether what `_read` gives is no one else's
 
     def __init__(self, array: Any, sample_axis: int, name: str, chunk: int) -> None:
@@ -104,6 +107,34 @@ class Source:
     def sum_dtype(self) -> np.dtype[Any]:
         """The narrowest type of strips that holds the values as they are."""
         return working_dtype(self.dtype)
+
+    def weigh(self, weights: Array | None) -> None:
+        """Take the variance of each feature so many times, see `streamsvd.data.weights`.
+
+        `weights` (n,) are those of all features of the data.
+        """
+        places = self.present.places
+        if weights is not None and places is not None:
+            weights = weights[places]
+        self.present = self.present._replace(weights=weights)
+
+    @property
+    def n_all(self) -> int:
+        """Features of the data, also those that are left out."""
+        return self.n_features
+
+    @property
+    def weight(self) -> float | None:
+        """What all samples weigh; None where each counts once."""
+        return None if self.sample_weights is None else float(self.sample_weights.sum())
+
+    def weights_of_samples(self, start: int, stop: int) -> Array | None:
+        """`sample_weights` of the samples ``start..stop-1``."""
+        return None if self.sample_weights is None else self.sample_weights[start:stop]
+
+    def latitudes(self) -> Array | None:
+        """The latitude of each feature of the data in degrees; None where they are at none."""
+        return None
 
     def decode_by(self, packing: Packing | None) -> None:
         """Read what is packed; with None numbers stay as they are stored."""
@@ -234,51 +265,6 @@ class Source:
         return dense(strip) if self.sample_axis else dense(strip).T
 
 
-class ArraySource(Source):
-    """A `Source` that is a NumPy array, or one that is mapped from a file."""
-
-    def __init__(self, array: Array, sample_axis: int, name: str) -> None:
-        super().__init__(array, sample_axis, name, 1)
-        self.is_resident = type(np.ma.getdata(array)) is np.ndarray
-
-    def own_memory(self, dtype: np.dtype[Any]) -> Array:
-        """The array itself; refuses one that cannot be overwritten in place."""
-        x: Array = self.array
-        if isinstance(x, np.ma.MaskedArray):
-            raise OptionError(
-                "overwrite_x=True needs an array without masked entries; fill or drop them, or "
-                "leave it out"
-            )
-        if x.dtype != dtype or not x.flags.c_contiguous or not x.flags.writeable:
-            raise OptionError(
-                f"overwrite_x=True needs a writeable C-contiguous {dtype} array with samples as "
-                f"columns; got {x.dtype}, C-contiguous: {x.flags.c_contiguous}, writeable: "
-                f"{x.flags.writeable}; leave it out to work on a copy"
-            )
-        return x
-
-
-class DaskSource(Source):
-    """A `Source` that is a Dask array; strips are computed when they are read."""
-
-    computed_by_workers = True
-
-    def __init__(self, array: Any, sample_axis: int, name: str) -> None:
-        sizes = array.chunks[sample_axis]
-        if any(math.isnan(size) for axis in array.chunks for size in axis):
-            raise SourceError(
-                f"{name} has chunks of unknown size; call compute_chunk_sizes() first"
-            )
-        super().__init__(array, sample_axis, name, max(sizes))
-
-    def lazy(self, start: int, stop: int) -> Any:
-        """Samples ``start..stop-1`` as a Dask array, (n, stop - start)."""
-        return self.array[:, start:stop] if self.sample_axis else self.array[start:stop].T
-
-    def _read(self, start: int, stop: int) -> Array:
-        return dense(self.lazy(start, stop).compute())
-
-
 class Described(NamedTuple):
     """The dtype and shape of a matrix that is not an array."""
 
@@ -332,61 +318,6 @@ def check_matrix(dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> Non
             f"{name} has shape {shape}, more than {MOST_BYTES:,} bytes, so its metadata must be "
             "damaged; restore them"
         )
-
-
-class Strips(Source):
-    """A `Source` of which ``take(start, stop)`` gives samples, as rows or columns."""
-
-    def __init__(
-        self,
-        take: Callable[[int, int], Array],
-        dtype: Any,
-        shape: tuple[int, ...],
-        sample_axis: int,
-        name: str,
-        chunk: int = 1,
-    ) -> None:
-        check_matrix(np.dtype(dtype), shape, name)
-        self._take = take
-        super().__init__(Described(np.dtype(dtype), shape), sample_axis, name, chunk)
-
-    def _read(self, start: int, stop: int) -> Array:
-        strip = self._take(start, stop)
-        return strip if self.sample_axis else strip.T
-
-
-class SparseStrips(Strips):
-    """A `Source` of which ``take(start, stop)`` gives samples as SciPy matrices, CSR or CSC."""
-
-    reads_sparse = True
-
-    def read_sparse(self, start: int, stop: int) -> sparse.csr_array:
-        """Samples ``start..stop-1`` as the rows of a new (stop - start, n) float64 matrix."""
-        strip = self._take(start, stop)
-        samples = sparse.csr_array(strip.T if self.sample_axis else strip)
-        for part in (samples.data, samples.indices, samples.indptr):
-            self._counted(part)
-        return summed(samples.data, samples.indices, samples.indptr, samples.shape, self.name)
-
-    def _read(self, start: int, stop: int) -> Array:
-        strip = dense(self._take(start, stop))
-        return strip if self.sample_axis else strip.T
-
-
-def summed(
-    data: Array, indices: Array, indptr: Array, shape: tuple[int, int], name: str
-) -> sparse.csr_array:
-    """A CSR matrix of float64 from copies of its parts; what is listed twice adds up."""
-    if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < shape[1]:
-        raise SourceError(
-            f"{name} has indices from {indices.min()} to {indices.max()}; they must be from 0 to "
-            f"{shape[1] - 1}"
-        )
-    with np.errstate(over="ignore"):  # infinities are found and named by the caller
-        parts = (data.astype(np.float64), indices.copy(), indptr.astype(np.int64))
-    made = sparse.csr_array(parts, shape=shape)
-    made.sum_duplicates()
-    return made
 
 
 @contextmanager

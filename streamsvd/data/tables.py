@@ -9,7 +9,8 @@ import numpy as np
 
 from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis, levels_of, named
-from streamsvd.data.source import Source, Strips, refuse_options
+from streamsvd.data.source import Source, refuse_options
+from streamsvd.data.strips import Strips
 from streamsvd.errors import SourceError
 from streamsvd.options import Ask
 

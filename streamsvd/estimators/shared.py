@@ -90,17 +90,23 @@ class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                 f"scores have {scores.shape[1]} columns, but there are "
                 f"{self.result_.n_components} components"
             )
-        return (scores @ self.result_.components) * self.scale_ + self.mean_
+        scale = self.scale_
+        if self.result_.feature_weights is not None:
+            scale = scale / np.sqrt(self.result_.feature_weights)
+        return (scores @ self.result_.components) * scale + self.mean_
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """How much of `X` its reconstruction from the scores holds: 1 is all of it.
 
         ``1 - ||X - reconstruction||^2 / ||X||^2``, both after the centring and scaling of the fit:
-        on the data of the fit the sum of `explained_variance_ratio_`. One pass.
+        on the data of the fit the sum of `explained_variance_ratio_`. One pass. Each sample counts
+        as often as `sample_weight` says, by default once.
         """
         check_is_fitted(self)
         source = self._open(X, reset=False)
-        measured = self.result_.accuracy(source, gram_limit=1, progress=self.progress)
+        measured = self.result_.accuracy(
+            source, sample_weights=sample_weight, gram_limit=1, progress=self.progress
+        )
         return measured.captured_variance
 
     # ------------------------------------------------------------------------ what was fitted
@@ -114,7 +120,10 @@ class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     @property
     def components_(self) -> Array | sparse.csr_array:
-        """(n_components, n_features) orthonormal rows; CSR with ``sparse_components=True``."""
+        """(n_components, n_features) orthonormal rows; CSR with ``sparse_components=True``.
+
+        With `feature_weights` those of the weighted data: ``result_.patterns`` are maps in units.
+        """
         rows = self.result_.components
         return rows if self.sparse_components else rows.toarray()
 
@@ -159,10 +168,10 @@ class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         for name in self._get_param_names() & arguments.keys():
             setattr(self, name, arguments[name])
 
-    def _solve(self, source: Source) -> SVDResult:
+    def _solve(self, source: Source, **more: Any) -> SVDResult:
         options = self.get_params(deep=False)
         del options["sparse_components"], options["scores_dtype"]
-        return self._solver(source, **(options | self._reading(source)))
+        return self._solver(source, **(options | self._reading(source) | more))
 
     def _reading(self, source: Source) -> dict[str, Any]:
         """How the data of the fit are read, for the result to know."""

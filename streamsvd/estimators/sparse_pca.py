@@ -8,11 +8,12 @@ import numpy as np
 
 from streamsvd.api import sparse_pca
 from streamsvd.arrays import Array
-from streamsvd.data.chosen import masked
 from streamsvd.data.labels import Axis
 from streamsvd.data.masks import taking_part
 from streamsvd.data.missing import filled
 from streamsvd.data.present import Present
+from streamsvd.data.weights import record_of, sample_weights_of, weights_of
+from streamsvd.errors import OptionError
 from streamsvd.estimators.shared import SparseComponents
 from streamsvd.fitting.batches import begin_sum, with_batch
 from streamsvd.options import Options
@@ -37,7 +38,7 @@ class StreamingSparsePCA(SparseComponents):
         See `streamsvd.sparse_pca`.
     reduction, rank
         See `streamsvd.sparse_pca`, and `partial_fit` for what they mean there.
-    fill_penalty, pivot, refine, effort, center, normalize, tol
+    fill_penalty, pivot, refine, effort, center, normalize, feature_weights, tol
         See `streamsvd.sparse_pca`.
     sample_axis, sample_dim, layer, sparse_components, scores_dtype, progress
         See `SparseSVD`.
@@ -83,6 +84,7 @@ class StreamingSparsePCA(SparseComponents):
         effort: str = "normal",
         center: str | None = "features",
         normalize: str | None = None,
+        feature_weights: Any = None,
         sample_axis: int = 0,
         sample_dim: str | Sequence[str] | None = None,
         layer: str | None = None,
@@ -101,12 +103,17 @@ class StreamingSparsePCA(SparseComponents):
     ) -> None:
         self._keep(locals())
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Find the components of `X`, as `SparseSVD.fit`; forgets all batches."""
-        self._sum = None
-        return super().fit(X, y)
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Find the components of `X`, as `SparseSVD.fit`; forgets all batches.
 
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        `sample_weight`, (n_samples,), says how many times each sample counts, see
+        `streamsvd.sparse_svd`.
+        """
+        self._sum = None
+        self._result = self._solve(self._open(X, reset=True), sample_weights=sample_weight)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Add a batch of samples to those of earlier calls.
 
         The same bits however samples are cut into batches. The components are found when the first
@@ -129,7 +136,7 @@ class StreamingSparsePCA(SparseComponents):
 
         Parameters
         ----------
-        X, y
+        X, y, sample_weight
             As for `fit`.
 
         Notes
@@ -139,16 +146,24 @@ class StreamingSparsePCA(SparseComponents):
         that while components are found or a batch of several strips is added.
         """
         source = self._open(X, reset=self._sum is None)
+        counts = None if sample_weight is None else sample_weights_of(source, sample_weight)
         total = self._sum
-        if total is None:  # the mask of all batches is that of the first
-            source = taking_part(source, self.feature_mask)
+        # the mask of all batches is that of the first
+        mask = self.feature_mask if total is None else self._mask
+        source = taking_part(source, mask)
+        source.weigh(weights_of(source, self.feature_weights))
+        weights = source.present.weights
+        if total is None:
             options = Options.of_pca(self.get_params(deep=False), source.n_features)
-            total = begin_sum(source.n_features, options)
+            total = begin_sum(source.n_features, options, weights)
             self._features, self._mask = source.features, source.mask
-        else:
-            source = masked(source, self._mask)
+        elif record_of(None, total.weights) != record_of(None, weights):
+            raise OptionError(
+                "the batches were added with other feature_weights: add them again, or give the "
+                "same"
+            )
         source = filled(source, None, self.missing_value)
-        self._sum, self._result = with_batch(total, source), None
+        self._sum, self._result = with_batch(total, source, counts), None
         return self
 
     @property

@@ -21,7 +21,7 @@ class SparseSVD(SparseComponents):
         See `streamsvd.sparse_svd`.
     max_nonzeros, max_nonzeros_per_component, pivot, refine, effort, center, normalize, dtype, tol
         See `streamsvd.sparse_svd`.
-    random_state, memory_limit, n_threads
+    feature_weights, random_state, memory_limit, n_threads
         See `streamsvd.sparse_svd`.
     sample_axis : {0, 1}
         Axis of the samples in Zarr, Dask and HDF5 arrays and in paths. Those of arrays, matrices
@@ -83,6 +83,7 @@ class SparseSVD(SparseComponents):
         effort: str = "normal",
         center: str | None = None,
         normalize: str | None = None,
+        feature_weights: Any = None,
         dtype: Any = None,
         sample_axis: int = 0,
         sample_dim: str | Sequence[str] | None = None,

@@ -156,7 +156,8 @@ class InPlace:
         energies = arrays["energies"]
         if options.pivot:
             log.order = pivot_order(energies, problem.n_components)
-        learned = Preprocessing(options.center, options.scales, arrays["mean"], arrays["scale"])
+        asked, weights = (options.center, options.scales), self._source.present.weights
+        learned = Preprocessing(*asked, arrays["mean"], arrays["scale"], weights)
         return Ingested(learned, energies, arrays["initial"])
 
     def _overwritten(self) -> WorkingMatrix:

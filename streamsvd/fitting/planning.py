@@ -11,6 +11,7 @@ from dask.utils import format_bytes, parse_bytes
 from streamsvd.cluster.engine import WORKER_SHARE, share_bounds
 from streamsvd.cluster.waiting import check_client, workers_of
 from streamsvd.data.source import Source
+from streamsvd.data.weights import record_of, sample_weights_of, weights_of
 from streamsvd.errors import OptionError, ResourceError
 from streamsvd.options import Options
 from streamsvd.options.rules import MODELS, working_dtype
@@ -21,6 +22,28 @@ from streamsvd.problem import Problem
 from streamsvd.system import free_memory
 
 logger = logging.getLogger("streamsvd")
+
+
+def weighed(source: Source, options: Options) -> Options:
+    """Weigh features and samples as `options` ask; the same options, as they are recorded.
+
+    Batches were weighed when they came.
+    """
+    weights, asked = source.present.weights, options.sample_weights
+    if asked is not None and options.reduction is None:
+        raise OptionError(
+            "sample_weights= are of sums over samples, and a fit in place depends on the samples "
+            'themselves: pass reduction="gram" with it'
+        )
+    if source.is_readable:
+        weights = weights_of(source, options.feature_weights)
+        source.weigh(weights)
+        source.sample_weights = sample_weights_of(source, asked)
+    return replace(
+        options,
+        feature_weights=record_of(options.feature_weights, weights),
+        sample_weights=record_of(asked, source.sample_weights),
+    )
 
 
 def resolve(source: Source, options: Options) -> Problem:

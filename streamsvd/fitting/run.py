@@ -18,7 +18,7 @@ from streamsvd.errors import ResourceError, StreamSVDError
 from streamsvd.fitting.engines import Engine, choose_engine
 from streamsvd.fitting.interrupts import StopRequest, raise_for, stop_requests
 from streamsvd.fitting.missing import fit_present
-from streamsvd.fitting.planning import plan_fit, resolve
+from streamsvd.fitting.planning import plan_fit, resolve, weighed
 from streamsvd.fitting.reduced import formed
 from streamsvd.fitting.shorter import shortened
 from streamsvd.fitting.workspace import Workspace
@@ -46,6 +46,7 @@ def fit(x: Any, options: Options, progress: Progress, client: Any = None) -> SVD
     if options.normalize == "variables":
         source.scale_variables(source.features)
     source = taking_part(source, options.feature_mask)
+    options = weighed(source, options)
 
     def fit_one(source: Source) -> SVDResult:
         return _fit(source, options, progress, client)
@@ -258,6 +259,8 @@ class _Run:
             covariance=self._engine.covariance,
             features=source.features,
             samples=source.samples,
+            weight=source.weight,
+            sample_weights=source.sample_weights,
         )
 
     def _settings(self) -> dict[str, Any]:

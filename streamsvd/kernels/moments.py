@@ -89,6 +89,26 @@ def add_row_moments(z: Array, moments: Array) -> None:
 
 
 @jit
+def add_weighted_moments(
+    x: Array, first: int, stop: int, weights: Array, shift: Array, sums: Array
+) -> None:
+    """Add to ``sums[0, i]`` the weighted ``x - shift``, to ``sums[1, i]`` its weighted square.
+
+    Of the samples ``x[:, first:stop]``; `weights` has one for each column. One by one, so that the
+    bits do not depend on how samples come in pieces.
+    """
+    for i in range(x.shape[0]):
+        row, s = x[i], shift[i]
+        total, squares = sums[0, i], sums[1, i]
+        for k in range(first, stop):
+            z = np.float64(row[k]) - s
+            wz = weights[k] * z
+            total += wz
+            squares += wz * z
+        sums[0, i], sums[1, i] = total, squares
+
+
+@jit
 def subtract_shift(x: Array, shift: Array, out: Array) -> None:
     """Write ``x - shift`` to `out`, both (n, c), in float64."""
     for i in range(x.shape[0]):

@@ -68,6 +68,22 @@ def add_sparse_moments(
 
 
 @jit
+def add_weighted_sparse_moments(
+    indptr: Array, indices: Array, data: Array, weights: Array, shift: Array, moments: Array
+) -> None:
+    """The same, each sample so many times; `weights` (c,) are those of the samples."""
+    for k in range(indptr.shape[0] - 1):
+        w = weights[k]
+        for e in range(indptr[k], indptr[k + 1]):
+            i = indices[e]
+            z = data[e] - shift[i]
+            wz = w * z
+            moments[0, i] += wz
+            moments[1, i] += wz * z
+            moments[2, i] += w
+
+
+@jit
 def normalize_sparse(indptr: Array, data: Array) -> None:
     """Divide each sample by its Euclidean norm; a zero sample stays zero."""
     for k in range(indptr.shape[0] - 1):

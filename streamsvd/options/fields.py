@@ -53,6 +53,8 @@ class Fields:
     feature_mask: Any = option(ANYTHING, None, recorded=True)
     center: str | None = option(SIDES, None, recorded=True)
     normalize: str | None = option(SCALES, None, recorded=True)
+    feature_weights: Any = option(ANYTHING, None, recorded=True)
+    sample_weights: Any = option(ANYTHING, None, recorded=True)
     dtype: Any = option(PRECISION, None, recorded=True)
     missing: str = option(MISSING_ENTRIES, "error", recorded=True)
     missing_value: float | None = option(CODE, None, recorded=True)

@@ -12,6 +12,7 @@ from streamsvd.errors import OptionError
 from streamsvd.passes.moments import Moments, add_up
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.passes.strips import StripReader
+from streamsvd.passes.weighted import weigh_samples
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,17 @@ def sum_up(
     with_gram: bool,
     on_samples: Callable[[int], None] = lambda n: None,
 ) -> Sums:
-    """`Sums` over the samples of `reader`, whose right vectors are `right` (p, any), if any."""
+    """`Sums` over the samples of `reader`, whose right vectors are `right` (p, any), if any.
+
+    Samples count as often as their source says they weigh.
+    """
     n = components.shape[1]
     gram = np.zeros((n, n)) if with_gram else None
     trace = captured = total = 0.0
     for start, strip in reader:
         preprocessing.apply(strip)
         x = strip.astype(np.float64, copy=False)
+        weigh_samples(x, reader.source.weights_of_samples(start, start + x.shape[1]))
         if gram is None:
             captured += float(np.sum((components @ x) ** 2))
             total += float(np.vdot(x, x))

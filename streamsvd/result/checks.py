@@ -40,6 +40,9 @@ def attributes_fault(attributes: dict[str, Any]) -> str | None:
     ):
         if not _is_one_of(attributes[name], known):
             return f"{name} is {attributes[name]!r}, not one of {known}"
+    weight = attributes.get("weight")
+    if weight is not None and not (_is_amount(weight) and weight > 1):
+        return f"weight is {weight!r}"
     for name in ("total_energy", "seconds", "bytes_read"):
         may_lack = name != "total_energy" and attributes[name] is None
         if not may_lack and not _is_amount(attributes[name]):

@@ -45,6 +45,10 @@ def to_xarray(result: Any, source: Source | None) -> Any:
         "mean": result.mean,
         "scale": result.scale,
     }
+    if result.feature_weights is not None:
+        patterns = result.patterns.toarray()
+        patterns[:, result.left_out] = np.nan
+        of_features |= {"patterns": patterns, "feature_weights": result.feature_weights}
     parts: dict[str, tuple[tuple[str, ...], Array]] = {}
     first = 0
     for suffix, axis in variables.items():

@@ -46,6 +46,12 @@ def write_solution(path: str | os.PathLike[str], made: Solution, *, overwrite: b
         arrays["feature_mask"] = made.feature_mask
     if made.missing is not None:
         arrays |= {"missing/mean": made.missing.mean, "missing/counts": made.missing.counts}
+        if made.missing.share is not None:
+            arrays["missing/share"] = made.missing.share
+    if made.sample_weights is not None:
+        arrays["sample_weights"] = made.sample_weights
+    if made.preprocessing.weights is not None:
+        arrays["feature_weights"] = made.preprocessing.weights
     matrices = {"components": made.components}
     if made.refined is not None:
         matrices["refined/rows"] = made.refined.components
@@ -68,6 +74,9 @@ def write_solution(path: str | os.PathLike[str], made: Solution, *, overwrite: b
         "n_samples": made.n_samples,
         "n_transforms": made.n_transforms,
         "total_energy": made.total_energy,
+        "weight": made.weight,
+        "weighted": made.sample_weights is not None,
+        "shares": made.missing is not None and made.missing.share is not None,
         "center": made.preprocessing.center,
         "normalize": made.preprocessing.normalize,
         "sample_axis": made.sample_axis,
@@ -103,12 +112,15 @@ def _fields(saved: SavedGroup) -> dict[str, Any]:
     fitted = n if mask is None else int(np.count_nonzero(mask))
     missing = _missing(saved, p, fitted, n_samples)
     fitted = fitted if missing is None else len(missing.kept)
-    log = _log(saved, fitted)
+    log, weights = _log(saved, fitted), None
+    if attributes["settings"].get("feature_weights") is not None:
+        weights = _numbers(saved, "feature_weights", fitted, above=0.0)
     preprocessing = Preprocessing(
         attributes["center"],
         attributes["normalize"],
         _numbers(saved, "mean", fitted),
         _numbers(saved, "scale", fitted, above=0.0),
+        weights,
     )
     return {
         "log": log,
@@ -129,6 +141,8 @@ def _fields(saved: SavedGroup) -> dict[str, Any]:
         "samples": _labels(saved, "samples", n_samples),
         "feature_mask": mask,
         "missing": missing,
+        "weight": attributes.get("weight"),
+        "sample_weights": _sample_weights(saved, n_samples),
         "seconds": attributes["seconds"],
         "bytes_read": attributes["bytes_read"],
     }
@@ -148,7 +162,16 @@ def _missing(saved: SavedGroup, p: int, n: int, n_samples: int) -> Missing | Non
         return None
     mean, counts = _numbers(saved, "missing/mean", n), saved.array("missing/counts")
     _refuse(saved, "missing/counts", counts_fault(counts, n, n_samples, p))
-    return Missing(mean, counts, n_samples)
+    share = None
+    if saved.attributes.get("shares") is True:
+        share = _numbers(saved, "missing/share", n, above=-1e-9)
+    return Missing(mean, counts, n_samples, share)
+
+
+def _sample_weights(saved: SavedGroup, n_samples: int) -> Array | None:
+    if saved.attributes.get("weighted") is not True:
+        return None
+    return _numbers(saved, "sample_weights", n_samples, above=-np.finfo(float).tiny)
 
 
 def _log(saved: SavedGroup, n: int) -> Log:

@@ -10,7 +10,8 @@ from streamsvd.arrays import Array
 from streamsvd.cluster.tasks import cluster_scores, cluster_sums
 from streamsvd.cluster.waiting import check_client
 from streamsvd.data import Source, open_data
-from streamsvd.data.missing import as_fitted
+from streamsvd.data.missing import Filled, as_fitted
+from streamsvd.data.weights import sample_weights_of
 from streamsvd.errors import OptionError
 from streamsvd.options import Ask, Reading
 from streamsvd.options.rules import parse_size, working_dtype
@@ -92,6 +93,7 @@ class Measured(Solution):
         self,
         X: Any,
         *,
+        sample_weights: Any = None,
         gram_limit: int | str = "2GiB",
         client: Any = None,
         progress: Progress = None,
@@ -103,6 +105,9 @@ class Measured(Solution):
         ----------
         X : path, zarr.Array or array
             The data of the fit, or other samples with the same features.
+        sample_weights : (N,) array, optional
+            How many times each sample counts, see `sparse_svd`; once by default, also after a fit
+            with weights.
         gram_limit : int or str
             The true singular values come from the n x n Gram matrix; they are left out when it
             would be larger.
@@ -117,8 +122,10 @@ class Measured(Solution):
         """
         source = self._open(X, reading)
         with_gram = 8 * self.n_fitted**2 <= parse_size("gram_limit", gram_limit)
+        source.sample_weights = sample_weights_of(source, sample_weights)
         right = None
-        if not self.is_reduced and self.refined is None and source.n_samples == self.n_samples:
+        is_whole = source.n_samples == self.n_samples and sample_weights is None
+        if not self.is_reduced and self.refined is None and is_whole:
             right = self.right.tocsc()
         rows, reader = self.fitted_components, StripReader(source, self.dtype)
         asked = (rows, self.preprocessing, reader, right)
@@ -154,6 +161,8 @@ class Measured(Solution):
         """As it was in the fit: the same features, what is missing filled by the same means."""
         if self.settings["normalize"] == "variables" and source.present.variables is None:
             source.scale_variables(self.features)
+        if not isinstance(source, Filled):  # else it is that of the fit, at its end
+            source.weigh(self.feature_weights)
         code = self.settings.get("missing_value")
         return as_fitted(source, self.feature_mask, self.missing, code)
 

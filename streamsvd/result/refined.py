@@ -232,7 +232,7 @@ class Refinable(Measured):
         Returns
         -------
         (p,) array
-            Divisor ``N - 1``.
+            Divisor `freedom`.
         """
         if self.gram is not None:
             rows = self.fitted_components
@@ -247,7 +247,7 @@ class Refinable(Measured):
         values, vectors = np.linalg.eigh(products)
         root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
         triangle = np.linalg.qr(root, mode="r")  # that of S^T = Q R
-        return np.diag(triangle) ** 2 / max(self.n_samples - 1, 1)
+        return np.diag(triangle) ** 2 / self.freedom
 
     def _gram_of(self, source: Source, progress: Progress) -> Array:
         need, free = 8 * self.n_fitted**2, free_memory()

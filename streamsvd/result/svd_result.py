@@ -125,7 +125,9 @@ class SVDResult(Refinable):
             is called as one of these variables, or ``component``, ours has an underscore more,
             ``components_``. Of several variables there are `components_sst`, `mean_sst` and
             `scale_sst` for one that is called sst; a dimension that is another one in an earlier
-            variable has the name of the variable added, ``lat_sst``.
+            variable has the name of the variable added, ``lat_sst``. With
+            `feature_weights` also these (*features) and `patterns` (component, *features), maps in
+            the units of the data.
         """
         source = None if X is None else self._open(X, reading)
         return to_xarray(self, source)

@@ -63,6 +63,11 @@ def facts(made: Solution) -> dict[str, str]:
         if len(made.missing.left_out):
             n_out = len(made.missing.left_out)
             found["missing"] += f"; {n_out} features have none and are left out"
+    weights = made.preprocessing.weights
+    if weights is not None:
+        found["weights"] = f"of features, from {weights.min():.3g} to {weights.max():.3g}"
+    if made.weight is not None:
+        found["samples"] = f"weigh {made.weight:.6g} in all"
     if made.seconds is not None:
         found["time"] = f"{made.seconds:.1f} s"
     if made.bytes_read is not None:
