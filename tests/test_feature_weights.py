@@ -348,6 +348,25 @@ def test_the_cosine_of_the_latitude(x: Callable[[], Any]) -> None:
     assert made.settings["feature_weights"] == "coslat"
 
 
+@pytest.mark.parametrize("name", ["lat", "y"])
+def test_the_latitude_of_a_zarr_array(name: str, tmp_path: Path) -> None:
+    """By the coordinates in its group, also of some features, and of several variables."""
+    x = grid(name, **({} if name == "lat" else {"units": "degrees_north"}))
+    x.rename("t").to_dataset().to_zarr(tmp_path / "x.zarr", consolidated=False)
+    asked = {"sample_dim": "time", "feature_weights": "coslat"}
+    made = sparse_pca(tmp_path / "x.zarr" / "t", 2, **asked, **PCA)
+    np.testing.assert_allclose(weights_in(made), AREA, atol=1e-15)
+    kept = np.arange(12) % 4 > 0
+    some = sparse_pca(tmp_path / "x.zarr" / "t", 2, feature_mask=kept, **asked, **PCA)
+    np.testing.assert_allclose(weights_in(some)[kept], AREA[kept], atol=1e-15)
+    some.save(tmp_path / "r")
+    again = SVDResult.load(tmp_path / "r")
+    np.testing.assert_array_equal(again.transform(x), some.transform(x))
+    both = sparse_pca([x, 2 * x.isel(lon=slice(2))], 2, **asked, **PCA)
+    np.testing.assert_allclose(weights_in(both)[:12], AREA, atol=1e-15)
+    assert len(weights_in(both)) == 20
+
+
 def test_features_in_another_order_of_dimensions() -> None:
     turned = grid().transpose("lon", "lat", "time")
     made = sparse_pca(turned, 2, sample_dim="time", feature_weights="coslat", **PCA)
@@ -394,7 +413,7 @@ def test_a_series_goes_by_its_names() -> None:
         (W[1:], r"shape \(11,\).*12 features"),
         (W.reshape(4, 3), r"shape \(4, 3\)"),
         (1.0, r"shape \(\)"),
-        (np.where(W < 1, 0, W), "above 0; got 0 for feature.*left out"),
+        (np.where(W < 1, 0, W), "above 0; got 0 for feature.*feature_mask"),
         (-W, "above 0; got -"),
         (np.where(W < 1, np.nan, W), "finite.*got nan"),
         (np.where(W < 1, np.inf, W), "finite.*got inf"),

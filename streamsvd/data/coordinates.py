@@ -6,6 +6,7 @@ error that names it.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,11 @@ def axis_of(array: Any, dims: tuple[str, ...], axes: tuple[int, ...], name: str)
         if values is not None:
             coords[dim] = values
     return Axis(chosen, shape, coords)
+
+
+def about_coordinate(array: Any, dim: str) -> Mapping[str, Any]:
+    """The attributes of the coordinate along a dimension of an array that has it."""
+    return attributes_of(_group_of(array)[dim])
 
 
 def _group_of(array: Any) -> Any:

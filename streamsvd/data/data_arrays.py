@@ -6,18 +6,12 @@ import numpy as np
 
 from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis, Level, levels_of
+from streamsvd.data.latitudes import along_all, which
 from streamsvd.data.layout import Layout
 from streamsvd.data.source import Source, dense, refuse_options
 from streamsvd.data.strips import Strips
 from streamsvd.errors import OptionError
 from streamsvd.options import Ask
-
-LATITUDES = (
-    ("standard_name", ("latitude",)),
-    ("units", ("degrees_north", "degree_north", "degrees_n", "degree_n", "degreesn", "degreen")),
-    ("", ("lat", "latitude")),
-)
-"""What tells the coordinate of latitudes, best first: an attribute (CF), or its name."""
 
 
 class DataArrayStrips(Strips):
@@ -30,29 +24,11 @@ class DataArrayStrips(Strips):
         """The latitude of each feature in degrees, (n,); None where they are at none."""
         x, dims = self.data_array, self.feature_dims
         there = {k: c for k, c in x.coords.items() if c.dims and set(c.dims) <= set(dims)}
-        for attribute, words in LATITUDES:
-            found = [
-                name
-                for name, c in there.items()
-                if str(c.attrs.get(attribute, "") if attribute else name).lower() in words
-            ]
-            if len(found) > 1:
-                raise OptionError(
-                    f"{self.name} has several coordinates of latitude: "
-                    f"{', '.join(map(repr, found))}; drop all but one"
-                )
-            if found:
-                return self._of_features(there[found[0]])
-        return None
-
-    def _of_features(self, coordinate: Any) -> Array:
-        """A coordinate along some dimensions of the features, along all of them: (n,)."""
-        x, dims = self.data_array, self.feature_dims
-        order = sorted(range(coordinate.ndim), key=lambda k: dims.index(coordinate.dims[k]))
-        values = np.asarray(coordinate.values, dtype=np.float64).transpose(order)
-        shape = [x.sizes[dim] if dim in coordinate.dims else 1 for dim in dims]
-        whole = np.broadcast_to(values.reshape(shape), [x.sizes[dim] for dim in dims])
-        return np.ascontiguousarray(whole.reshape(-1))
+        found = which({name: c.attrs for name, c in there.items()}, self.name)
+        if found is None:  # a level of dimensions that were stacked, perhaps
+            return super().latitudes()
+        values, along = there[found].values, there[found].dims
+        return along_all(values, along, dims, [x.sizes[dim] for dim in dims])
 
 
 # ------------------------------------------------------------------------- named dimensions

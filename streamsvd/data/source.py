@@ -1,7 +1,7 @@
 """What a source is: a matrix of features by samples that is read in strips of samples."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from scipy import sparse
 
 from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis, Joined
+from streamsvd.data.latitudes import latitudes_along
 from streamsvd.data.packing import REMEDY, Packing
 from streamsvd.data.present import ALL, Present, Variables
 from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
@@ -134,7 +135,11 @@ class Source:
 
     def latitudes(self) -> Array | None:
         """The latitude of each feature of the data in degrees; None where they are at none."""
-        return None
+        return latitudes_along(self.features, self.about_coordinate, self.name)
+
+    def about_coordinate(self, dim: str) -> Mapping[str, Any]:
+        """The attributes of the coordinate along a dimension."""
+        return {}
 
     def decode_by(self, packing: Packing | None) -> None:
         """Read what is packed; with None numbers stay as they are stored."""

@@ -97,6 +97,12 @@ class Joint(Source):
             strip[end - part.n_features : end] = part.read(start, stop, dtype)
         return strip
 
+    def latitudes(self) -> Array | None:
+        """The latitude of each feature in degrees; None where a variable has none."""
+        found = [part.latitudes() for part in self._parts]
+        known = [one for one in found if one is not None]
+        return np.concatenate(known) if len(known) == len(found) else None
+
     def why_missing(self, feature: int, sample: int) -> tuple[str, str] | None:
         """What a NaN that was read stands for, and what helps."""
         k = int(np.searchsorted(self._ends, feature, side="right"))

@@ -140,8 +140,8 @@ def _by_latitude(source: Source, asked: str) -> Array:
     latitude = source.latitudes()
     if latitude is None:
         raise OptionError(
-            f'feature_weights="{COSLAT}" needs a latitude, and {source.name} has none: a DataArray '
-            "has one where a coordinate of its features has the standard_name latitude, units of "
+            f'feature_weights="{COSLAT}" needs a latitude, and {source.name} has none: there '
+            "is one where a coordinate of the features has the standard_name latitude, units of "
             "degrees_north or the name lat or latitude; else pass the weights as an array"
         )
     bad = np.flatnonzero(~(np.abs(latitude) <= 90 + BEYOND))  # also NaN

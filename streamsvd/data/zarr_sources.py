@@ -1,6 +1,6 @@
 """Sources in Zarr stores, checked before they are decoded."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from zarr.storage import LocalStore
 
 from streamsvd.arrays import Array
 from streamsvd.data.compressed import CompressedSource
+from streamsvd.data.coordinates import about_coordinate
 from streamsvd.data.layout import Layout
 from streamsvd.data.packing import REMEDY
 from streamsvd.data.source import Described, Source
@@ -56,6 +57,10 @@ class ZarrSource(Source):
     def decoded_bytes(self, samples: int) -> int:
         """Bytes that reading so many samples decodes: whole chunks."""
         return -(-samples // self.chunk) * self.chunk_bytes + self._unpacked(samples)
+
+    def about_coordinate(self, dim: str) -> Mapping[str, Any]:
+        """The attributes of the coordinate along a dimension, in the group of the array."""
+        return about_coordinate(self.array, dim)
 
     def fingerprint(self) -> str:
         """See `storage.fingerprints.fingerprint`."""

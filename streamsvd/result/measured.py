@@ -10,7 +10,7 @@ from streamsvd.arrays import Array
 from streamsvd.cluster.tasks import cluster_scores, cluster_sums
 from streamsvd.cluster.waiting import check_client
 from streamsvd.data import Source, open_data
-from streamsvd.data.missing import Filled, as_fitted
+from streamsvd.data.missing import as_fitted
 from streamsvd.data.weights import sample_weights_of
 from streamsvd.errors import OptionError
 from streamsvd.options import Ask, Reading
@@ -161,7 +161,7 @@ class Measured(Solution):
         """As it was in the fit: the same features, what is missing filled by the same means."""
         if self.settings["normalize"] == "variables" and source.present.variables is None:
             source.scale_variables(self.features)
-        if not isinstance(source, Filled):  # else it is that of the fit, at its end
+        if source.present.weights is None:  # else it is that of the fit, at its end
             source.weigh(self.feature_weights)
         code = self.settings.get("missing_value")
         return as_fitted(source, self.feature_mask, self.missing, code)
