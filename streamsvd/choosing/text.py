@@ -6,7 +6,7 @@ import numpy as np
 from dask.utils import format_bytes
 
 from streamsvd.choosing.rule import GridPoint
-from streamsvd.result.notebook import BAR, cell, facts_table
+from streamsvd.result.notebook import BAR, cell, facts_table, rows_table
 from streamsvd.result.percent import percent
 from streamsvd.result.text import aligned, table
 
@@ -71,13 +71,10 @@ def html(made: Any) -> str:
     scores = [[row.predicted_variance, row.explained_variance] for row in table]
     widths = 100 * np.maximum(scores, 0) / (np.max(scores, initial=0.0) or 1.0)
     bars = dict(zip((HEAD.index("predicted"), HEAD.index("explained")), (0, 1), strict=True))
-    body = ""
+    body = [[cell(name, tag="th") for name in HEAD]]
     for texts, ends in zip(rows(made), widths.tolist(), strict=True):
         styles = {k: BAR.format(width=ends[which]) for k, which in bars.items()}
-        cells = (cell(text, style=styles.get(k, "")) for k, text in enumerate(texts))
-        body += f"<tr>{''.join(cells)}</tr>"
-    head = "".join(cell(name, tag="th") for name in HEAD)
+        body.append([cell(text, style=styles.get(k, "")) for k, text in enumerate(texts)])
     return (
-        f"<div><strong>CrossValidation</strong>{facts_table(facts(made))}"
-        f"<table><tr>{head}</tr>{body}</table></div>"
+        f"<div><strong>CrossValidation</strong>{facts_table(facts(made))}{rows_table(body)}</div>"
     )

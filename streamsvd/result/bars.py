@@ -9,6 +9,7 @@ from streamsvd.arrays import Array
 from streamsvd.result.canvas import (
     NEGATIVE,
     POSITIVE,
+    STEPS,
     new_figure,
     put_title,
     shortened,
@@ -97,7 +98,8 @@ def _head(made: Solution, c: int) -> str:
 
 def _panels(count: int, n_bars: int, shares_names: bool) -> tuple["Figure", list["Axes"], int]:
     """Panels for so many bars, lying, all on one scale; names stand at the left."""
-    n_columns = min(count, 3 if count in (3, 5, 6) else 4 if count <= 12 else 5)
+    # the widest that leaves fewest empty
+    n_columns = count if count <= 4 else min((5, 4, 3), key=lambda k: -count % k)
     n_rows = -(-count // n_columns)
     width = (1.6 if shares_names else 2.4) * n_columns + (1.2 if shares_names else 0.2)
     figure = new_figure(max(6.0, width), (0.18 * max(n_bars, 4) + 0.6) * n_rows + 0.75)
@@ -128,7 +130,7 @@ def _finish(figure: "Figure", axes: list["Axes"], n_columns: int, made: Solution
     spare = 0.04 * (high - low)
     axes[0].set_xlim(low - spare * (low < 0), high + spare)
     for k, ax in enumerate(axes):
-        ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+        ax.xaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
         if k + n_columns >= len(axes):  # nothing below it
             ax.tick_params(labelbottom=True)
     note = "" if len(axes) == made.n_components else f"; the first {len(axes)} are shown"

@@ -22,12 +22,16 @@ CATEGORIES = (BLUE, "#E69F00", "#009E73", "#CC79A7", "#56B4E9", RED, "#000000")
 """Colours of Okabe and Ito, which the colour-blind can tell apart."""
 
 
-MARKERS = "os^DvP"
+MARKERS = "os^DvX"
 """As many as there are no colours: where colours come again, they have another marker."""
 
 
 NEGATIVE, POSITIVE = "#2166AC", "#B2182B"
 """The ends of the scale of loadings."""
+
+
+STEPS = (1, 2, 2.5, 5, 10)
+"""Between the numbers of an axis, times a power of ten."""
 
 
 TITLE_SIZE = 11
@@ -69,7 +73,7 @@ def counted(ax: "Axes", count: int, first: int) -> None:
     if count <= 12:
         ax.set_xticks(range(first, first + count))
     else:
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=STEPS))
 
 
 def curve_colors(count: int) -> list[Any]:

@@ -120,7 +120,8 @@ def draw_scree(made: Solution, gram: Array | None) -> "Figure":
     each.set(xlabel="component", ylabel="variance explained, %")
     summed.set(xlabel="number of components", ylabel="explained together, %")
     summed.set_ylim(0, 1.06 * max(line.get_ydata().max() for line in summed.lines))
-    summed.legend(frameon=False, loc="lower right")
+    if gram is not None:
+        summed.legend(frameon=False, loc="lower right")
     counted(each, p, 0)
     counted(summed, p, 1)
     for ax in (each, summed):

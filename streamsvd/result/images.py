@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from streamsvd.arrays import Array
-from streamsvd.result.canvas import TITLE_SIZE, new_figure, put_title, title, title_lines
+from streamsvd.result.canvas import STEPS, TITLE_SIZE, new_figure, put_title, title, title_lines
 from streamsvd.result.loadings import Shown, color_bar, colored, stability_notes
 from streamsvd.result.percent import percent
 from streamsvd.result.raster import Raster, edges
@@ -148,7 +148,7 @@ def _number_axes(
         (ax.yaxis, is_first, raster.names[1], "NS", size[1]),
     ):
         most = int(np.clip(inches / 0.5, 2, 6))
-        axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10]))
+        axis.set_major_locator(MaxNLocator(most, steps=STEPS))
         axis.set_tick_params(labelsize=7, length=2, pad=2, labelcolor="0.25")
         if raster.is_globe:
             axis.set_major_locator(FixedLocator(_round_degrees(*axis.get_view_interval(), most)))
@@ -167,7 +167,7 @@ def _round_degrees(start: float, end: float, most: int) -> list[float]:
         first, last = np.ceil(low / step), np.floor(high / step)
         if last - first < most:
             break
-    return (step * np.arange(first, last + 1)).tolist()  # type: ignore[no-any-return]
+    return [float(step * k) for k in range(int(first), int(last) + 1)]
 
 
 def _degrees(signs: str) -> Any:

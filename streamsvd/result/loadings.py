@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from streamsvd.arrays import Array
-from streamsvd.result.canvas import new_figure, put_title, shortened, title
+from streamsvd.result.canvas import STEPS, new_figure, put_title, shortened, title
 from streamsvd.result.solution import Solution
 
 if TYPE_CHECKING:
@@ -84,9 +84,8 @@ def draw_heat_map(
     rows = np.arange(0, p, step)
     ax.set(ylabel="component", yticks=rows, yticklabels=[f"{c}{notes[c]}" for c in rows])
     ax.tick_params(axis="y", labelsize=9)
-    if height > 0.15:
-        for edge in np.arange(0.5, p - 1):
-            ax.axhline(edge, color="white", linewidth=1.2)
+    for edge in range(1, p) if height > 0.15 else range(10, p, 10):
+        ax.axhline(edge - 0.5, color="white", linewidth=1.2)
     _name_features(ax, made, names, per_column)
     color_bar(figure, image, shown, ax=ax)
     put_title(figure, title(made))
@@ -105,11 +104,11 @@ def _name_features(
         is_short = sum(map(len, texts)) + 2 * n <= 120
         ax.set_xticks(np.arange(n), texts, rotation=0 if is_short else 90, fontsize=8)
         return
-    ax.xaxis.set_major_locator(MaxNLocator(10, integer=True))
+    ax.xaxis.set_major_locator(MaxNLocator(10, integer=True, steps=STEPS))
     scale = _scale(made)
     if scale is not None:
         label, places = scale
-        ticks = MaxNLocator(10).tick_values(places.min(), places.max())
+        ticks = MaxNLocator(10, steps=STEPS).tick_values(places.min(), places.max())
         ticks = ticks[(ticks >= places.min()) & (ticks <= places.max())]
         order = np.argsort(places)
         ax.set_xticks(np.interp(ticks, places[order], order), [f"{tick:g}" for tick in ticks])

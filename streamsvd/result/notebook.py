@@ -1,13 +1,13 @@
 """What a solution shows of itself in notebooks: HTML without scripts, in their own colours."""
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from html import escape
 
 import numpy as np
 
 from streamsvd.result.bars import Top
 from streamsvd.result.percent import percent
-from streamsvd.result.raster import raster_of
+from streamsvd.result.raster import Raster, raster_of
 from streamsvd.result.solution import Solution
 from streamsvd.result.text import SHOWN, component_rows, facts
 from streamsvd.result.thumbnails import bars, image
@@ -30,8 +30,9 @@ def html(made: Solution) -> str:
     ratios = np.nan_to_num(made.explained_variance_ratio)
     largest = float(ratios.max()) or 1.0
     widths = (100 * ratios / largest).tolist()
-    draw, names = _pictures(made), made.feature_names
-    titles = [cell(name, tag="th") for name in (*head, "loadings")]
+    raster = raster_of(made.features)
+    names = made.feature_names if raster is None else None  # a place says more than its name
+    titles = [*(cell(name, tag="th") for name in head), cell("loadings", tag="th", align="left")]
     at = head.index("explained variance")
     titles[at] = cell(f"explained variance (bars: 0 to {percent(largest)})", tag="th")
     if names is not None:
@@ -40,7 +41,7 @@ def html(made: Solution) -> str:
     for c, (cells, width) in enumerate(zip(rows, widths, strict=True)):
         styles = [BAR.format(width=width) if k == at else "" for k in range(len(head))]
         line = [cell(text, style=style) for text, style in zip(cells, styles, strict=True)]
-        line.append(f'<td style="text-align:left">{draw(c)}</td>')
+        line.append(f'<td style="text-align:left">{_picture(made, raster, c)}</td>')
         if names is not None:
             top = Top.of(made, c, MOST_NAMED)
             pairs = zip(top.places.tolist(), top.values.tolist(), strict=True)
@@ -52,22 +53,15 @@ def html(made: Solution) -> str:
         f"<div><strong>SVDResult</strong>{facts_table(facts(made))}"
         f"<details{' open' if len(rows) <= SHOWN else ''}>"
         f"<summary>{len(rows)} components</summary>"
-        f"<table>{''.join('<tr>' + ''.join(line) + '</tr>' for line in [titles, *body])}</table>"
-        "</details></div>"
+        f"{rows_table([titles, *body])}</details></div>"
     )
 
 
-def _pictures(made: Solution) -> Callable[[int], str]:
-    """Draws a component: an image where features lie on a grid, else bars."""
-    raster, components = raster_of(made.features), made.components
-
-    def draw(c: int) -> str:
-        label = f"component {c}"
-        if raster is None:
-            return bars(components[[c]], label)
-        return image(made.map_of_components(c, c + 1)[0], raster, label)
-
-    return draw
+def _picture(made: Solution, raster: Raster | None, c: int) -> str:
+    """A component as an image where features lie on a grid, else as bars."""
+    if raster is None:
+        return bars(made.components[[c]], f"component {c}")
+    return image(made.map_of_components(c, c + 1)[0], raster, f"component {c}")
 
 
 def _short(name: object) -> str:
@@ -84,6 +78,13 @@ def facts_table(found: dict[str, str]) -> str:
     return f"<table>{''.join(rows)}</table>"
 
 
-def cell(value: str, *, tag: str = "td", align: str = "right", style: str = "") -> str:
+def rows_table(rows: Iterable[Iterable[str]]) -> str:
+    """Lines of cells as a table of HTML, flush right where they do not say otherwise."""
+    lines = "".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
+    return f'<table style="text-align:right">{lines}</table>'
+
+
+def cell(value: str, *, tag: str = "td", align: str = "", style: str = "") -> str:
     """One of a table of HTML."""
-    return f'<{tag} style="text-align:{align};{style}">{escape(value)}</{tag}>'
+    style = (f"text-align:{align};" if align else "") + style
+    return f"<{tag}{f' style={chr(34)}{style}{chr(34)}' if style else ''}>{escape(value)}</{tag}>"

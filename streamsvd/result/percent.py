@@ -13,6 +13,8 @@ def percent(share: float, decimals: int = 2) -> str:
     if share == 0:
         return "0%"
     size = abs(100 * share)
+    if size >= 0.995:
+        return f"{share:.{decimals}%}"
     if size < 1e-4:
         return f"{100 * share:.1e}%"
     return f"{share:.{max(decimals, 1 - math.floor(math.log10(size)))}%}"

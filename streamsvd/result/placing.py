@@ -23,13 +23,14 @@ def place_names(
     ax: "Axes",
     places: Array,
     names: list[str],
-    colors: list[Any],
+    colors: list[Any] | None = None,
     lines: Array | None = None,
 ) -> None:
     """Write each of the names beside one of `places` (k, 2), away from the middle of them.
 
     `lines` (k, 2, 2), from and to, are kept free where that is possible. Those that had to go far
-    have a thin line to their place. For figures whose layout is done but for the names.
+    have a thin line to their place. With `colors`, names are in boxes. For figures that are laid
+    out but for the names.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.patheffects import withStroke
@@ -49,10 +50,15 @@ def place_names(
     for k, name in enumerate(names):
         text = ax.annotate(
             name, places[k], (0, 0), textcoords="offset points", ha="center", va="center",
-            fontsize=8.5, color=colors[k], zorder=6,
-            path_effects=[withStroke(linewidth=2.2, foreground="white")],
+            fontsize=8.5, color="black", zorder=6,
         )  # fmt: skip
-        box = text.get_window_extent(renderer)
+        if colors is not None:
+            edge = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": colors[k]}
+            text.set_bbox(edge | {"linewidth": 1.6, "alpha": 0.9})
+            text.draw(renderer)  # the box takes its size
+        else:
+            text.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
+        box = text.get_window_extent(renderer).padded(4 * unit if colors else 0)
         size = np.array([box.width, box.height])
         boxes, costs = _candidates(at[k], at[k] - starts[k], size, unit)
         costs = costs + 1000 * _overlaps(boxes, taken).sum(axis=1)
@@ -67,7 +73,7 @@ def place_names(
         near = np.clip(at[k], best[:2], best[2:])
         if np.hypot(*(near - at[k])) > 12 * unit:
             ends = ax.transData.inverted().transform([at[k], near])
-            ax.plot(*ends.T, color="0.5", linewidth=0.6, zorder=5, scalex=False, scaley=False)
+            ax.plot(*ends.T, color="0.25", linewidth=0.8, zorder=5, scalex=False, scaley=False)
 
 
 def _candidates(at: Array, away: Array, size: Array, unit: float) -> tuple[Array, Array]:

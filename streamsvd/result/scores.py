@@ -3,6 +3,7 @@
 With matplotlib, the extra ``plot``.
 """
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,7 @@ def draw_biplot(
     places = ends[order]
     lines = np.stack([np.zeros_like(places), places], axis=1)
     texts = [name_of(names, int(features[k])) for k in order]
-    place_names(figure, ax, places, texts, ["black"] * len(texts), lines)
+    place_names(figure, ax, places, texts, lines=lines)
     return figure
 
 
@@ -164,13 +165,34 @@ def _draw_density(figure: "Figure", ax: "Axes", x: Array, y: Array, labels: Arra
 
     style: dict[str, Any] = {"gridsize": 60, "mincnt": 1, "linewidths": 0.1, "rasterized": True}
     if labels is None:
-        cells = ax.hexbin(x, y, bins="log", cmap="viridis_r", **style)
+        cells = ax.hexbin(x, y, bins="log", cmap=_light_to_dark(), **style)
         bar = figure.colorbar(cells, ax=ax, label="samples in a hexagon", pad=0.02)
         bar.ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         return
     known = np.isfinite(labels)
     cells = ax.hexbin(x[known], y[known], labels[known], cmap="viridis", **style)
     figure.colorbar(cells, ax=ax, label="mean label of the samples in a hexagon", pad=0.02)
+
+
+def _light_to_dark() -> Any:
+    """A scale whose least still stands out from the paper."""
+    import matplotlib
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap(matplotlib.colormaps["YlGnBu"](np.linspace(0.2, 1, 256)))
+
+
+def _classes(labels: Array) -> Array:
+    """All of them, numbers within their names in order: 2 before 10."""
+    found = np.unique(labels)
+    if found.dtype.kind in "biu":
+        return found
+    parts = [re.split(r"(\d+)", str(name)) for name in found]
+    order = sorted(
+        range(len(found)),
+        key=lambda k: [(int(part), "") if part.isdigit() else (-1, part) for part in parts[k]],
+    )
+    return found[order]
 
 
 def _look(c: int) -> dict[str, Any]:
@@ -184,7 +206,7 @@ def _draw_classes(figure: "Figure", ax: "Axes", x: Array, y: Array, labels: Arra
     Samples are drawn in a few rounds: the last class would hide the others. Where there are many,
     a line goes around the densest half of each class.
     """
-    names = np.unique(labels)
+    names = _classes(labels)
     step = -(-len(x) // MOST_POINTS)
     some_x, some_y, some = x[::step], y[::step], labels[::step]
     style = _style(len(some))
@@ -195,7 +217,7 @@ def _draw_classes(figure: "Figure", ax: "Axes", x: Array, y: Array, labels: Arra
             ax.scatter(some_x[own], some_y[own], **_look(c), **style)
     if step > 1:
         for c, name in enumerate(names):
-            _draw_half(ax, x[labels == name], y[labels == name], _look(c)["color"])
+            _draw_half(ax, x[labels == name], y[labels == name], c)
     for c, name in enumerate(names):
         ax.scatter([], [], s=32, label=shortened(name), **_look(c))
     figure.legend(
@@ -204,7 +226,7 @@ def _draw_classes(figure: "Figure", ax: "Axes", x: Array, y: Array, labels: Arra
     )  # fmt: skip
 
 
-def _draw_half(ax: "Axes", x: Array, y: Array, color: str) -> None:
+def _draw_half(ax: "Axes", x: Array, y: Array, c: int) -> None:
     """A line around the places where the density of points is highest, and half of them are."""
     if len(x) < 50:
         return
@@ -214,15 +236,18 @@ def _draw_half(ax: "Axes", x: Array, y: Array, color: str) -> None:
     falling = np.sort(density, axis=None)[::-1]
     level = falling[np.searchsorted(np.cumsum(falling), density.sum() / 2)]
     middles = [(edges[1:] + edges[:-1]) / 2 for edges in (x_edges, y_edges)]
-    for width, ink in ((3.0, "white"), (1.6, color)):
-        ax.contour(*middles, density.T, levels=[level], colors=[ink], linewidths=width)
+    dashes = ("-", "--", ":", "-.")[c // len(CATEGORIES) % 4]
+    for width, ink, style in ((3.2, "white", "-"), (1.8, _look(c)["color"], dashes)):
+        ax.contour(
+            *middles, density.T, levels=[level], colors=[ink], linewidths=width, linestyles=style
+        )
 
 
 def _name_classes(figure: "Figure", ax: "Axes", scores: Array, labels: Array | None) -> None:
     """Where colours come again, each class by name at its middle."""
     if labels is None or labels.dtype.kind == "f":
         return
-    names = np.unique(labels)
+    names = _classes(labels)
     if len(names) <= PLAIN_CLASSES:
         return
     middles = np.array([np.median(scores[:, labels == name], axis=1) for name in names])

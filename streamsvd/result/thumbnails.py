@@ -8,9 +8,10 @@ import numpy as np
 from scipy import sparse
 
 from streamsvd.arrays import Array
+from streamsvd.result.canvas import NEGATIVE, POSITIVE
 from streamsvd.result.raster import Raster
 
-MOST_PIXELS, MOST_BARS = 32, 60
+MOST_PIXELS, MOST_BARS = 32, 50
 """Of a side of an image; in a row of bars."""
 
 
@@ -18,8 +19,8 @@ HEIGHT = 40
 """Of an image, in the pixels of a page."""
 
 
-NEGATIVE, MIDDLE, POSITIVE = (33, 102, 172), (247, 247, 247), (178, 24, 43)
-"""As in pictures: blue through white to red."""
+MIDDLE = (247, 247, 247)
+"""Between blue and red, as in pictures."""
 
 
 LEVELS = 7
@@ -36,7 +37,7 @@ def image(values: Array, raster: Raster, label: str) -> str:
     width = max(8, min(4 * HEIGHT, round(HEIGHT / raster.aspect)))
     return (
         f'<img src="data:image/png;base64,{source}" alt="{label}" title="{label}" '
-        f'style="width:{width}px;height:{HEIGHT}px;max-width:none;image-rendering:pixelated">'
+        f'style="width:{width}px;height:{HEIGHT}px;max-width:none;image-rendering:pixelated"/>'
     )
 
 
@@ -49,24 +50,22 @@ def bars(row: sparse.csr_array, label: str) -> str:
     order = np.argsort(np.abs(row.data), kind="stable")  # what is written last, stays
     heights[row.indices[order] // run] = row.data[order]
     sizes = np.round(10 * heights / (np.abs(heights).max() or 1.0)).astype(int)
-    step = max(2, 120 // count)
     paths = "".join(
-        _path(np.flatnonzero(chosen), sizes, step, color)
+        _path(np.flatnonzero(chosen), sizes, color)
         for chosen, color in ((sizes > 0, POSITIVE), (sizes < 0, NEGATIVE))
     )
-    width = step * count
     return (
-        f'<svg width="{width}" height="22" viewBox="0 -11 {width} 22" role="img">'
-        f"<title>{label}</title>"
-        f'<path d="M0 0H{width}" stroke="#888" stroke-width=".5"/>{paths}</svg>'
+        f'<svg width="{count * max(2, 120 // count)}" height="22" '
+        f'viewBox="-.5 -11 {count} 22" preserveAspectRatio="none"><title>{label}</title>'
+        f'<path d="M-.5 0H{count}" stroke="#888" stroke-width=".5"/>{paths}</svg>'
     )
 
 
-def _path(places: Array, sizes: Array, step: int, color: tuple[int, int, int]) -> str:
+def _path(places: Array, sizes: Array, color: str) -> str:
     if not len(places):
         return ""
-    lines = "".join(f"M{step * k + step // 2} 0v{-sizes[k]}" for k in places.tolist())
-    return f'<path d="{lines}" stroke="rgb{color}" stroke-width="{0.8 * step:.1f}"/>'
+    lines = "".join(f"M{k} 0v{-sizes[k]}" for k in places.tolist())
+    return f'<path d="{lines}" stroke="{color}" stroke-width=".8"/>'
 
 
 def _largest(values: Array) -> Array:
@@ -97,7 +96,7 @@ def _levels(values: Array) -> Array:
 def _palette() -> Array:
     """(16, 3) colours, from negative to positive, zero, blank."""
     share = np.linspace(-1, 1, 2 * LEVELS)[:, None]
-    ends = np.where(share < 0, np.array(NEGATIVE), np.array(POSITIVE))
+    ends = np.where(share < 0, *(list(bytes.fromhex(end[1:])) for end in (NEGATIVE, POSITIVE)))
     scale = np.round(np.array(MIDDLE) + np.abs(share) * (ends - np.array(MIDDLE)))
     return np.vstack([scale, [[224] * 3, [255] * 3]]).astype(np.uint8)
 
