@@ -33,6 +33,10 @@ FEW = 20
 MOST_PANELS = 30
 
 
+PANEL = 1.6
+"""Inches: the title of a panel is no wider."""
+
+
 class Top(NamedTuple):
     """The largest loadings of a component, in descending size."""
 
@@ -62,10 +66,11 @@ def draw_top(made: Solution, names: Names) -> "Figure":
     most = 15 if count <= 4 else 10 if count <= 12 else 6
     tops = [Top.of(made, c, most) for c in range(count)]
     n_bars = max(len(top.places) for top in tops)
-    figure, axes, n_columns = _panels(count, n_bars, shares_names=False)
+    texts = [[name_of(names, k) for k in top.places.tolist()] for top in tops]
+    figure, axes, n_columns = _panels(count, n_bars, max(map(_inches, texts)), 0)
     for c, (ax, top) in enumerate(zip(axes, tops, strict=True)):
         _draw_bars(ax, top.values, n_bars)
-        ax.set_yticks(range(len(top.places)), [name_of(names, k) for k in top.places.tolist()])
+        ax.set_yticks(range(len(top.places)), texts[c])
         more = top.n_nonzeros - len(top.places)
         note = f"the largest {len(top.places)} of {top.n_nonzeros}" if more else "all nonzeros"
         ax.set_title(f"{_head(made, c)}\n{note}", fontsize=8.5)
@@ -76,11 +81,12 @@ def draw_top(made: Solution, names: Names) -> "Figure":
 def draw_all(made: Solution, names: Names) -> "Figure":
     """All loadings of each component, features in their order, one scale for all."""
     count, n = min(made.n_components, MOST_PANELS), made.n_features
-    figure, axes, n_columns = _panels(count, n, shares_names=True)
+    texts = [name_of(names, k) for k in range(n)]
+    figure, axes, n_columns = _panels(count, n, 0, _inches(texts))
     dense = made.map_of_components(last=count)
     for c, ax in enumerate(axes):
         _draw_bars(ax, dense[c], n)
-        ax.set_yticks(range(n), [name_of(names, k) for k in range(n)])
+        ax.set_yticks(range(n), texts)
         n_nonzeros = np.count_nonzero(np.nan_to_num(dense[c]))
         ax.set_title(
             f"{_head(made, c)}\n{n_nonzeros} nonzero{'s' if n_nonzeros > 1 else ''}", fontsize=8.5
@@ -96,12 +102,19 @@ def _head(made: Solution, c: int) -> str:
     return f"component {c}" + ("" if share == "-" else f": {share}")
 
 
-def _panels(count: int, n_bars: int, shares_names: bool) -> tuple["Figure", list["Axes"], int]:
-    """Panels for so many bars, lying, all on one scale; names stand at the left."""
+def _inches(names: list[str]) -> float:
+    """Room for the widest of some names."""
+    return 0.1 + 0.065 * max(map(len, names))
+
+
+def _panels(
+    count: int, n_bars: int, each: float, once: float
+) -> tuple["Figure", list["Axes"], int]:
+    """Panels for so many bars, on one scale; room for names beside each, or once at the left."""
     # the widest that leaves fewest empty
     n_columns = count if count <= 4 else min((5, 4, 3), key=lambda k: -count % k)
     n_rows = -(-count // n_columns)
-    width = (1.6 if shares_names else 2.4) * n_columns + (1.2 if shares_names else 0.2)
+    width = (PANEL + each) * n_columns + once + 0.3
     figure = new_figure(max(6.0, width), (0.18 * max(n_bars, 4) + 0.6) * n_rows + 0.75)
     axes = figure.subplots(n_rows, n_columns, squeeze=False, sharex=True).ravel().tolist()
     for ax in axes[count:]:

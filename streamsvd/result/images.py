@@ -127,13 +127,13 @@ def _draw(ax: "Axes", shown: Shown, raster: Raster, values: Array) -> Any:
 def _even(places: Array) -> tuple[Array, Array]:
     """The two ends of cells, and which of them is at each of as many pixels, or more, of one size.
 
-    More where cells differ in size by more than a tenth.
+    More where cells differ in size by more than a tenth: two for the smallest of them.
     """
     steps, ends = np.abs(np.diff(places)), edges(places)
     if steps.max() <= 1.1 * steps.min():
         return ends[[0, -1]], np.arange(len(places))
     shares = (ends - ends[0]) / (ends[-1] - ends[0])
-    count = 4 * len(places)
+    count = int(np.clip(2 * abs(ends[-1] - ends[0]) / steps.min(), len(places), 2000))
     return ends[[0, -1]], np.searchsorted(shares, (np.arange(count) + 0.5) / count) - 1
 
 

@@ -210,8 +210,8 @@ def _draw_classes(figure: "Figure", ax: "Axes", x: Array, y: Array, labels: Arra
     step = -(-len(x) // MOST_POINTS)
     some_x, some_y, some = x[::step], y[::step], labels[::step]
     style = _style(len(some))
-    turn = np.arange(len(some)) % 8
-    for k in range(8):
+    turn = np.arange(len(some)) % 4
+    for k in range(4):
         for c, name in enumerate(names):
             own = (some == name) & (turn == k)
             ax.scatter(some_x[own], some_y[own], **_look(c), **style)

@@ -11,7 +11,7 @@ from streamsvd.arrays import Array
 from streamsvd.result.canvas import NEGATIVE, POSITIVE
 from streamsvd.result.raster import Raster
 
-MOST_PIXELS, MOST_BARS = 32, 50
+MOST_PIXELS, MOST_BARS = 32, 40
 """Of a side of an image; in a row of bars."""
 
 
