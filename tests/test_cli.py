@@ -363,7 +363,7 @@ def test_info(result):
     ratios = fitted.explained_variance_ratio
     for k in range(3):
         cells = [
-            str(k + 1),
+            str(k),
             f"{fitted.singular_values[k]:.6g}",
             str(fitted.components[[k]].nnz),
             f"{ratios[k]:.2%}",

@@ -36,19 +36,20 @@ class Panels(NamedTuple):
     """Room for the numbers of an axis, as below the lowest row."""
 
     @classmethod
-    def of(cls, count: int, aspect: float, n_lines: int, has_axes: bool) -> "Panels":
+    def of(cls, count: int, aspect: float, n_lines: int, left: float) -> "Panels":
         """For `count` panels of `aspect` (height over width) with titles of so many lines."""
         aspect = float(np.clip(aspect, 0.25, 4))
         above = 0.07 + 0.15 * n_lines
         wanted = np.sqrt(1.6 * count * (aspect + above / 1.3))
-        least = 1.05 if has_axes else NARROWEST
+        least = 1.05 if left else NARROWEST
         n_columns = int(np.clip(round(wanted), 1, min(count, WIDEST // least)))
+        if count <= 3 and aspect > 0.4:
+            n_columns = count
         n_rows = -(-count // n_columns)
         n_columns = -(-count // n_rows)  # as even as can be
         width = float(np.clip(min(WIDEST / n_columns, 3.2, 5 / aspect), least, None))
-        return cls(
-            n_rows, n_columns, width - 0.12, (width - 0.12) * aspect, above, 0.5 if has_axes else 0
-        )
+        width -= 0.12
+        return cls(n_rows, n_columns, width, width * aspect, above, left)
 
 
 def draw_images(made: Solution, raster: Raster, kind: str = "components") -> "Figure":
@@ -56,7 +57,8 @@ def draw_images(made: Solution, raster: Raster, kind: str = "components") -> "Fi
     count = min(made.n_components, MOST_IMAGES)
     is_map = raster.x is not None
     heads = [_head(made, c, count) for c in range(count)]
-    panels = Panels.of(count, raster.aspect, max(map(len, heads)), is_map)
+    left = (0.5 if raster.is_globe else 0.75) if is_map else 0.0
+    panels = Panels.of(count, raster.aspect, max(map(len, heads)), left)
     note = "" if count == made.n_components else f"; the first {count} are shown"
     figure, axes, scale = _lay_out(panels, count, title(made) + note)
     shown = Shown.of(made, kind)
@@ -147,11 +149,15 @@ def _number_axes(
         (ax.xaxis, is_lowest, raster.names[0], "EW", size[0]),
         (ax.yaxis, is_first, raster.names[1], "NS", size[1]),
     ):
-        most = int(np.clip(inches / 0.5, 2, 6))
+        most = int(np.clip(inches / (0.5 if raster.is_globe else 0.7), 2, 6))
         axis.set_major_locator(MaxNLocator(most, steps=STEPS))
         axis.set_tick_params(labelsize=7, length=2, pad=2, labelcolor="0.25")
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.8g}"))
         if raster.is_globe:
-            axis.set_major_locator(FixedLocator(_round_degrees(*axis.get_view_interval(), most)))
+            ticks = _round_degrees(*axis.get_view_interval(), most)
+            if signs == "EW" and ticks[-1] - ticks[0] >= 360:
+                ticks.pop()  # the first again, and beside that of the next panel
+            axis.set_major_locator(FixedLocator(ticks))
             axis.set_major_formatter(FuncFormatter(_degrees(signs)))
         if not is_named:
             axis.set_tick_params(labelleft=False, labelbottom=False)
