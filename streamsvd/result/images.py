@@ -149,7 +149,8 @@ def _number_axes(
         (ax.xaxis, is_lowest, raster.names[0], "EW", size[0]),
         (ax.yaxis, is_first, raster.names[1], "NS", size[1]),
     ):
-        most = int(np.clip(inches / (0.5 if raster.is_globe else 0.7), 2, 6))
+        # numbers are wider than high
+        most = int(np.clip(inches / 0.6, 2, 6) if axis is ax.xaxis else np.clip(inches / 0.4, 3, 6))
         axis.set_major_locator(MaxNLocator(most, steps=STEPS))
         axis.set_tick_params(labelsize=7, length=2, pad=2, labelcolor="0.25")
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.8g}"))
@@ -169,7 +170,7 @@ def _number_axes(
 def _round_degrees(start: float, end: float, most: int) -> list[float]:
     """Places between, at most so many, as on maps."""
     low, high = sorted((start, end))
-    for step in (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 45, 60, 90):
+    for step in (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 45, 60, 90, 180):
         first, last = np.ceil(low / step), np.floor(high / step)
         if last - first < most:
             break
