@@ -24,7 +24,7 @@ from streamsvd import SVDResult, options, sparse_pca_cv, sparse_svd
 from streamsvd.cli.commands import in_our_words, main
 from streamsvd.cli.convert import convert
 from streamsvd.cli.demo import ASCII, BLOCKS, marks_for, pictures
-from streamsvd.result.loadings import KINDS
+from streamsvd.result.pictures import KINDS
 from streamsvd.result.text import table
 from streamsvd.storage.outputs import new_output
 
@@ -366,7 +366,7 @@ def test_info(result):
     ratios = fitted.explained_variance_ratio
     for k in range(3):
         cells = [
-            str(k + 1),
+            str(k),
             f"{fitted.singular_values[k]:.6g}",
             str(fitted.components[[k]].nnz),
             f"{ratios[k]:.2%}",
@@ -454,6 +454,7 @@ def test_accuracy_without_the_singular_values(store, result):
     [
         (),
         ("--image-shape", 3, 4),
+        ("--kind", "loadings"),
         ("--kind", "scree"),
         ("--kind", "variance", "--source", "{x}"),
         ("--kind", "accuracy", "--source", "{x}"),

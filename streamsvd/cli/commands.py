@@ -165,7 +165,7 @@ def cv(
     """Choose the number of components and the fill on samples left out."""
     from streamsvd import sparse_pca_cv
     from streamsvd.choosing.text import lines
-    from streamsvd.result.loadings import check_file
+    from streamsvd.result.pictures import check_file
 
     picture = None if plot is None else Path(plot).expanduser()
     if picture is not None:
@@ -266,9 +266,19 @@ def certificate(result: str, source: str, scheduler: str | None, **options: Any)
 @click.argument("result")
 @option(
     "--kind",
-    "Loadings; how often they are chosen, after `cv`; explained variance; that "
-    "or the accuracy against transforms and fill; scores.",
-    values=["components", "stability", "scree", "variance", "accuracy", "scores"],
+    "All loadings; the largest of each component; how often they are chosen, after `cv`; "
+    "explained variance; that or the accuracy against transforms and fill; scores; these with the "
+    "largest loadings.",
+    values=[
+        "components",
+        "loadings",
+        "stability",
+        "scree",
+        "variance",
+        "accuracy",
+        "scores",
+        "biplot",
+    ],
     default="components",
 )
 @option("--out", "Where the picture goes, as its ending says.", "PICTURE.png", required=True)
@@ -281,20 +291,25 @@ def certificate(result: str, source: str, scheduler: str | None, **options: Any)
 )
 @option(
     "--image-shape",
-    "Draw components as images of so many rows and columns. [default: as a heat map]",
+    "Draw components as images of so many rows and columns. [default: as the features say]",
     "ROWS COLUMNS",
     nargs=2,
     type=int,
 )
 @option(
-    "--pair", "Components of the scores, counted from 0.", "I J", nargs=2, type=int, default=(0, 1)
+    "--pair",
+    "Components of scores and biplot, counted from 0.",
+    "I J",
+    nargs=2,
+    type=int,
+    default=(0, 1),
 )
 @options_of(AS_FITTED)
 @QUIET
 def plot(result: str, out: str, overwrite: bool, **options: Any) -> None:
     """Draw RESULT; needs matplotlib, see the extra `plot`."""
     from streamsvd import SVDResult
-    from streamsvd.result.loadings import check_file
+    from streamsvd.result.pictures import check_file
 
     path = Path(out).expanduser()
     check_file(path, overwrite)
