@@ -17,7 +17,8 @@ TEXTS = {"LICENSE", "README.md", "pyproject.toml"}
 
 def tracked(folder: str) -> set[str]:
     """The files of a folder that are part of the repository."""
-    listed = subprocess.run(["git", "ls-files", folder], cwd=ROOT, capture_output=True, text=True)
+    command = ["git", "ls-files", folder]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)  # noqa: S603
     if listed.returncode:  # an unpacked archive is no repository
         return {p.relative_to(ROOT).as_posix() for p in (ROOT / folder).rglob("*.py*")}
     return set(listed.stdout.split())
@@ -39,7 +40,7 @@ differ(wheel.name, names - about, package)
 metadata = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt", "LICENSE"}
 differ(f"metadata of {wheel.name}", {name.rpartition("/")[2] for name in about}, metadata)
 with tarfile.open(sdist) as archive:
-    inside = {name.partition("/")[2] for name in archive.getnames() if "." in name.rpartition("/")[2]}
+    inside = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
 differ(f"package in {sdist.name}", {n for n in inside if n.startswith("streamsvd/")}, package)
 if not {"README.md", "pyproject.toml"} <= inside:
     sys.exit(f"{sdist.name} lacks {TEXTS - inside}")

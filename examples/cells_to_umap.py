@@ -2,8 +2,8 @@
 
     python examples/cells_to_umap.py
 
-Needs Scanpy (``pip install scanpy h5py``). Writes ``cells.h5ad``: 1500 cells of five types by 800 genes,
-counts as a droplet would give them, logged, with Scanpy's mark of the highly variable genes. The
+Needs Scanpy (``pip install scanpy h5py``). Writes ``cells.h5ad``: 1000 cells of five types by 600
+genes, counts as droplets give them, logged, with Scanpy's mark of the highly variable genes. The
 file is read in strips of cells, and only the marked genes take part, as with ``mask_var`` in
 ``scanpy.pp.pca``, which is run beside it. Prints how many genes each uses and how well neighbours
 agree with the types, and draws the UMAP to ``cells_to_umap.png``.
@@ -11,15 +11,15 @@ agree with the types, and draws the UMAP to ``cells_to_umap.png``.
 
 import warnings
 
-import anndata
+import anndata  # type: ignore[import-untyped]
 import numpy as np
-import scanpy
+import scanpy  # type: ignore[import-untyped]
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 import streamsvd
 
-N_CELLS, N_GENES, TYPES = 1500, 800, ("T", "B", "NK", "monocyte", "platelet")
+N_CELLS, N_GENES, TYPES = 1000, 600, ("T", "B", "NK", "monocyte", "platelet")
 rng = np.random.default_rng(0)
 warnings.simplefilter("ignore")  # Scanpy and AnnData have theirs
 
@@ -28,8 +28,8 @@ warnings.simplefilter("ignore")  # Scanpy and AnnData have theirs
 kind = rng.integers(len(TYPES), size=N_CELLS)
 rates = np.tile(rng.gamma(0.3, 1.0, N_GENES), (len(TYPES), 1))
 markers = rng.permutation(N_GENES)[: 20 * len(TYPES)].reshape(len(TYPES), 20)
-for row, genes in zip(rates, markers, strict=True):
-    row[genes] += rng.gamma(2.0, 1.5, len(genes))
+for rate, genes in zip(rates, markers, strict=True):
+    rate[genes] += rng.gamma(2.0, 0.5, len(genes))
 depth = rng.lognormal(0.0, 0.3, N_CELLS)
 counts = rng.poisson(rates[kind] * depth[:, None]).astype(np.float32)
 cells = anndata.AnnData(sparse.csr_matrix(counts))
@@ -59,9 +59,9 @@ def agreement(key: str) -> float:
 for key, loadings in (("X_sparse_pca", "sparse_pca"), ("X_pca", "PCs")):
     used = np.count_nonzero(np.asarray(abs(cells.varm[loadings]).sum(axis=1)))
     print(f"{key}: {used} genes, {agreement(key):.1%} of neighbours are of the same type")
-for k, loadings in enumerate(result.components[: len(TYPES) - 1].toarray()):
-    genes = np.argsort(-np.abs(loadings))[:4]
-    print(f"component {k}: {', '.join(cells.var_names[genes])}, ...")
+for k, row in enumerate(result.components[: len(TYPES) - 1].toarray()):
+    names = cells.var_names[np.argsort(-np.abs(row))[:4]]
+    print(f"component {k}: {', '.join(names)}, ...")
 
 with threadpool_limits(1):
     scanpy.tl.umap(cells, neighbors_key="X_sparse_pca", random_state=0)

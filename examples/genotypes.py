@@ -50,14 +50,16 @@ def told_apart(points: np.ndarray) -> float:
 
 
 # what it stands for: the same data in memory, filled by hand, and PCA with every SNP
-genotypes = store[...].astype(float)
+genotypes = np.asarray(store[...], dtype=float)
 genotypes[genotypes == -1] = np.nan
 mean = np.nanmean(genotypes, axis=1, keepdims=True)
 filled = np.where(np.isnan(genotypes), 0.0, genotypes - mean)
 dense = np.linalg.svd(filled, full_matrices=False)[0][:, :2]
 used = len(np.unique(result.components.indices))
-print(f"missing calls: {result.n_missing}, {result.n_missing / genotypes.size:.1%} of all")
-print(f"scores equal those of data filled by hand: {np.allclose(scores, result.components @ filled)}")
+missing = np.isnan(genotypes).mean()
+print(f"missing calls: {result.n_missing}, {missing:.1%} of all")
+same = np.allclose(scores, result.components @ filled)
+print(f"scores equal those of data filled by hand: {same}")
 print(f"told apart by {used} SNPs: {told_apart(scores):.1%} of individuals")
 print(f"told apart by PCA with all {N_SNPS}: {told_apart(dense.T @ filled):.1%}")
 by_drift = np.argsort(-np.ptp(drifted, axis=0))[:used]

@@ -22,27 +22,33 @@ lat, lon = np.arange(-78.0, 79.0, 4.0), np.arange(2.0, 360.0, 4.0)
 # ------------------------------------------------------------------------- write the store
 
 y, x = np.meshgrid(np.radians(lat), np.radians(lon), indexing="ij")
-# three continents, as round as can be
+
+
+def distance(south: float, west: float) -> np.ndarray:
+    """Degrees from a place to each cell."""
+    a, b = np.radians(south), np.radians(west)
+    cosine = np.sin(y) * np.sin(a) + np.cos(y) * np.cos(a) * np.cos(x - b)
+    return np.degrees(np.arccos(np.clip(cosine, -1, 1)))
+
+
 land = np.zeros(y.shape, dtype=bool)
 for south, west, size in ((5, 20, 26), (45, 85, 34), (-10, 295, 18), (45, 260, 24)):
-    a, b = np.radians(south), np.radians(west)
-    distance = np.arccos(np.sin(y) * np.sin(a) + np.cos(y) * np.cos(a) * np.cos(x - b))
-    land |= distance < np.radians(size)
+    land |= distance(south, west) < size  # continents, as round as can be
 values = 0.5 * rng.standard_normal((MONTHS, *y.shape))
-for where, size, strength in zip(CENTRES.values(), (18, 14, 10), (1.6, 1.2, 1.0), strict=True):
-    a, b = np.radians(where)
-    distance = np.arccos(np.sin(y) * np.sin(a) + np.cos(y) * np.cos(a) * np.cos(x - b))
-    shape = np.exp(-((distance / np.radians(size)) ** 2))
+for (south, west), size, strength in zip(
+    CENTRES.values(), (18, 14, 10), (2, 1.6, 1.4), strict=True
+):
     months = np.convolve(rng.standard_normal(MONTHS + 5), np.ones(6) / np.sqrt(6), "valid")
-    values += strength * months[:, None, None] * shape
+    values += strength * months[:, None, None] * np.exp(-((distance(south, west) / size) ** 2))
 values[:, land] = np.nan
 values[rng.random(values.shape) < 0.01] = np.nan
 time = np.datetime64("1970-01") + np.arange(MONTHS)
-coords = {"time": time.astype("datetime64[ns]"), "lat": lat, "lon": lon}
-attrs = {"lat": {"units": "degrees_north"}, "lon": {"units": "degrees_east"}}
+coords = {
+    "time": time.astype("datetime64[ns]"),
+    "lat": ("lat", lat, {"units": "degrees_north"}),
+    "lon": ("lon", lon, {"units": "degrees_east"}),
+}
 sst = xarray.DataArray(values, coords, ("time", "lat", "lon"), name="sst")
-for name, units in attrs.items():
-    sst[name].attrs.update(units)
 packing = {"dtype": "int16", "scale_factor": 0.001, "_FillValue": -32768, "chunks": (60, 40, 90)}
 sst.to_dataset().to_zarr("sst.zarr", mode="w", encoding={"sst": packing}, consolidated=False)
 
@@ -57,16 +63,23 @@ result = streamsvd.sparse_pca(
     feature_weights="coslat",
 )
 print(result, "\n")
-maps = result.to_xarray("sst.zarr/sst")  # components (component, lat, lon), scores (component, time)
+maps = result.to_xarray("sst.zarr/sst")  # patterns (component, lat, lon), scores (component, time)
 for k in range(len(CENTRES)):
-    one = np.abs(maps.components[k])
+    one = np.abs(maps.patterns[k])  # in degrees, for a score of one
     peak = one.where(one == one.max(), drop=True)
     here = float(peak.lat[0]), float(peak.lon[0])
     name = min(CENTRES, key=lambda c: np.hypot(CENTRES[c][0] - here[0], CENTRES[c][1] - here[1]))
     share = result.explained_variance_ratio[k]
     print(
-        f"component {k + 1}: {int((one > 0).sum())} cells about {here[0]:.0f} N, {here[1]:.0f} E "
+        f"component {k}: {int((one > 0).sum())} cells about {here[0]:.0f} N, {here[1]:.0f} E "
         f"(the {name}), {share:.1%} of the variance"
     )
-print(f"cells of land: {len(result.left_out)} of {land.size}, NaN in the maps: "
-      f"{int(maps.components[0].isnull().sum())}")
+blank = int(maps.patterns[0].isnull().sum())
+print(f"cells of land: {len(result.left_out)} of {land.size}, NaN in the maps: {blank}")
+print(f"missing besides: {result.n_missing} values, taken as the means of their cells")
+
+try:
+    result.plot().savefig("sea_surface.png")
+    print("saved sea_surface.png")
+except streamsvd.OptionError as error:  # matplotlib is not installed
+    print(error)
