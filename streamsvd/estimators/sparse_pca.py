@@ -11,7 +11,6 @@ from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis
 from streamsvd.data.masks import taking_part
 from streamsvd.data.missing import filled
-from streamsvd.data.present import Present
 from streamsvd.data.weights import record_of, sample_weights_of, weights_of
 from streamsvd.errors import OptionError
 from streamsvd.estimators.shared import SparseComponents
@@ -178,7 +177,7 @@ class StreamingSparsePCA(SparseComponents):
             source = SummedSamples(copy.deepcopy(self._sum))  # more may be added to the sum
             source.features, source.mask = self._features, self._mask
             if self._mask is not None:
-                source.present = Present(places=np.flatnonzero(self._mask))
+                source.present = source.present._replace(places=np.flatnonzero(self._mask))
             self._result = self._solve(source)
         return super().result_
 
