@@ -27,6 +27,6 @@ class StreamSVDWarning(UserWarning):
 def warn(message: str) -> None:
     """Warn, at the line outside of streamsvd that called it."""
     frame, level = sys._getframe(), 1
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith("streamsvd."):
+    while frame.f_back and str(frame.f_globals.get("__name__")).startswith("streamsvd."):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, StreamSVDWarning, stacklevel=level)

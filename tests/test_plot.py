@@ -118,7 +118,7 @@ def test_more_images_than_fit_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
 def made_of(rows: sparse.csr_array, features: Axis | None = None) -> SVDResult:
     """A result with these components, which explain less and less."""
     p, n = rows.shape
-    fit = sparse_svd(np.ones((n, p + 1)), p, n_transforms=0)
+    fit = sparse_svd(np.ones((n, p + 1)), p, n_transforms=0, sample_axis=1)
     energies = fit.total_energy * 0.5 ** np.arange(1.0, p + 1)
     return replace(fit, refined=Refined(rows, energies), features=features)
 
