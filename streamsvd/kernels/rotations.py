@@ -271,7 +271,8 @@ def move_lead(lead: Array, pairs: Array, g: Array, h: Array, columns: Array) -> 
             rotate_lead(lead, i, j, g[k])
         if j < p:
             rotate_pair(lead[i], lead[j], h[k])
-        columns[k] = lead[i]
+        for c in range(n):  # ``columns[k] = lead[i]`` takes seconds to compile: it could raise
+            columns[k, c] = lead[i, c]
 
 
 @jit
