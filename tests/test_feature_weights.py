@@ -1,10 +1,9 @@
 """Weights of features: the same as data multiplied by their roots by hand."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -25,17 +24,13 @@ from streamsvd import (
 )
 from streamsvd.cli.commands import main
 
+pytestmark = pytest.mark.usefixtures("serial_dask")
+
 N, SAMPLES = 12, 90
 W = np.random.default_rng(3).uniform(0.1, 4.0, N)
 ROOTS = np.sqrt(W)[:, None]
 REDUCTIONS = [None, "gram", "samples", "factor"]
 PCA: dict[str, Any] = {"max_fill": 0.4}
-
-
-@pytest.fixture(autouse=True)
-def _serial_dask() -> Iterator[None]:
-    with dask.config.set(scheduler="synchronous"):
-        yield
 
 
 def data() -> np.ndarray:

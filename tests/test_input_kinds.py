@@ -2,12 +2,11 @@
 
 import shutil
 from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.array as da
 import numcodecs
 import numpy as np
@@ -28,6 +27,8 @@ from streamsvd import (
     sparse_pca,
     sparse_svd,
 )
+
+pytestmark = pytest.mark.usefixtures("serial_dask")
 
 N, SAMPLES = 9, 101
 
@@ -73,12 +74,6 @@ Parts = namedtuple("Parts", "data indices indptr shape")
 def parts(matrix: Any, **changes: Any) -> Parts:
     """The arrays of a matrix, some of them changed: what SciPy itself would not make."""
     return Parts(matrix.data, matrix.indices, matrix.indptr, matrix.shape)._replace(**changes)
-
-
-@pytest.fixture(autouse=True)
-def _serial_dask() -> Iterator[None]:
-    with dask.config.set(scheduler="synchronous"):
-        yield
 
 
 @pytest.fixture

@@ -2,12 +2,11 @@
 
 import tracemalloc
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from streamsvd.options import Ask
 from streamsvd.passes.strips import StripReader
 
 pytestmark = [
-    pytest.mark.usefixtures("narrow_strips"),
+    pytest.mark.usefixtures("narrow_strips", "serial_dask"),
     # AnnData reads an option that pandas is about to drop
     pytest.mark.filterwarnings("ignore:The 'future.infer_string' option"),
 ]
@@ -41,12 +40,6 @@ def counts() -> np.ndarray:
 
 
 X = counts()
-
-
-@pytest.fixture(autouse=True)
-def _serial_dask() -> Iterator[None]:
-    with dask.config.set(scheduler="synchronous"):
-        yield
 
 
 def package(name: str) -> Any:

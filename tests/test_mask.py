@@ -1,10 +1,8 @@
 """A mask of features: everything as of the same data sliced by hand."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -33,16 +31,12 @@ from streamsvd.data.kinds import open_data
 from streamsvd.options import Ask
 from streamsvd.result.checks import mask_fault
 
+pytestmark = pytest.mark.usefixtures("serial_dask")
+
 MASK = np.ones(N, dtype=bool)
 MASK[[1, 4, N - 1]] = False
 KEPT, OUT = np.flatnonzero(MASK), np.flatnonzero(~MASK)
 SHARE: dict[str, Any] = {"max_fill": 0.4}
-
-
-@pytest.fixture(autouse=True)
-def _serial_dask() -> Iterator[None]:
-    with dask.config.set(scheduler="synchronous"):
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,9 @@
 """Missing entries as the means of their features: the same as data that were filled by hand."""
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.array as da
 import naive
 import numpy as np
@@ -36,18 +34,14 @@ from streamsvd.passes.gram import gram_matrix
 from streamsvd.passes.missing import find_missing
 from streamsvd.result.checks import counts_fault
 
+pytestmark = pytest.mark.usefixtures("serial_dask")
+
 N, SAMPLES, DEAD = 18, 230, (2, 11)
 KEPT = np.setdiff1d(np.arange(N), DEAD)
 CODE = -99.0
 
 SVD: dict[str, Any] = {"n_transforms": 30}
 PCA: dict[str, Any] = {"max_fill": 0.3}
-
-
-@pytest.fixture(autouse=True)
-def _serial_dask() -> Iterator[None]:
-    with dask.config.set(scheduler="synchronous"):
-        yield
 
 
 def data(dead: tuple[int, ...] = DEAD, share: float = 0.1, dtype: str = "float64") -> np.ndarray:

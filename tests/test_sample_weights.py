@@ -1,14 +1,13 @@
 """Weights of samples: the same as samples that are repeated, in NumPy by hand."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import dask
 import numpy as np
 import pytest
+import test_feature_weights
 from click.testing import CliRunner
-from helpers import COMBINATIONS, differences, normal, write_zarr
+from helpers import COMBINATIONS, differences, write_zarr
 from scipy import sparse
 from test_feature_weights import NAMES, SOURCES, data_array
 
@@ -28,6 +27,8 @@ from streamsvd.passes.factor import factor_of
 from streamsvd.passes.gram import gram_matrix
 from streamsvd.result.refining import Work, refitted
 
+pytestmark = pytest.mark.usefixtures("serial_dask")
+
 N, SAMPLES = 12, 90
 W = np.random.default_rng(3).integers(0, 4, SAMPLES)
 W[0] = 0  # the first sample is none, and no shift
@@ -36,17 +37,9 @@ REDUCTIONS = ["gram", "samples", "factor"]
 ASKED: dict[str, Any] = {"refine": True, "max_fill": 0.4, "pivot": True}
 
 
-@pytest.fixture(autouse=True)
-def _serial_dask() -> Iterator[None]:
-    with dask.config.set(scheduler="synchronous"):
-        yield
-
-
 def data() -> np.ndarray:
-    """Features of other means and spreads, most numbers zero."""
-    X = normal(N, 3, 1) @ normal(3, SAMPLES, 2) + 0.3 * normal(N, SAMPLES, 3)
-    X = X * np.linspace(1, 3, N)[:, None] + np.linspace(-5, 9, N)[:, None]
-    X[np.random.default_rng(4).random(X.shape) < 0.6] = 0.0
+    """The same, with a feature that the first sample, which counts nothing, has alone."""
+    X = test_feature_weights.data()
     X[3] = np.where(np.arange(SAMPLES) == 0, 5.0, X[3])
     return X
 
