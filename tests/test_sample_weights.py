@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_feature_weights
 from click.testing import CliRunner
 from helpers import COMBINATIONS, differences, write_zarr
 from scipy import sparse
-from test_feature_weights import NAMES, SOURCES, data_array
+from test_feature_weights import NAMES, SAMPLES, SOURCES, N, data_array
+from test_feature_weights import data as data_of_features
 
 from streamsvd import (
     OptionError,
@@ -29,7 +29,6 @@ from streamsvd.result.refining import Work, refitted
 
 pytestmark = pytest.mark.usefixtures("serial_dask")
 
-N, SAMPLES = 12, 90
 W = np.random.default_rng(3).integers(0, 4, SAMPLES)
 W[0] = 0  # the first sample is none, and no shift
 REAL = np.random.default_rng(4).uniform(0, 3, SAMPLES)
@@ -38,8 +37,8 @@ ASKED: dict[str, Any] = {"refine": True, "max_fill": 0.4, "pivot": True}
 
 
 def data() -> np.ndarray:
-    """The same, with a feature that the first sample, which counts nothing, has alone."""
-    X = test_feature_weights.data()
+    """Those of the weights of features, but for one number of a sample that counts nothing."""
+    X = data_of_features()
     X[3] = np.where(np.arange(SAMPLES) == 0, 5.0, X[3])
     return X
 

@@ -152,8 +152,8 @@ def sparse_svd(
     feature_weights : array, DataArray, Series or "coslat", optional
         What the variance of each feature counts, above 0; after centring and scaling, the values
         are multiplied by the roots. An array (n,), or of the shape that the features have; a
-        DataArray over some of their dimensions; ``"coslat"``: the cosine of the latitude, where a
-        DataArray has one, the areas of its grid cells. Components, scores and variances are those
+        DataArray over some of their dimensions; ``"coslat"``: the cosine of the latitude, where the
+        data have one, the areas of its grid cells. Components, scores and variances are those
         of the weighted data; `SVDResult.patterns` are maps in the units of the data. See
         `streamsvd.data.weights`.
     sample_weights : (N,) array, DataArray or Series, optional

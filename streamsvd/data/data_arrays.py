@@ -6,7 +6,7 @@ import numpy as np
 
 from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis, Level, levels_of
-from streamsvd.data.latitudes import along_all, which
+from streamsvd.data.latitudes import at_each_place, which
 from streamsvd.data.layout import Layout
 from streamsvd.data.source import Source, dense, refuse_options
 from streamsvd.data.strips import Strips
@@ -27,8 +27,9 @@ class DataArrayStrips(Strips):
         found = which({name: c.attrs for name, c in there.items()}, self.name)
         if found is None:  # a level of dimensions that were stacked, perhaps
             return super().latitudes()
-        values, along = there[found].values, there[found].dims
-        return along_all(values, along, dims, [x.sizes[dim] for dim in dims])
+        assert self.features is not None  # noqa: S101  (of a DataArray they have dimensions)
+        coordinate = there[found]
+        return at_each_place(self.features, coordinate.values, tuple(map(str, coordinate.dims)))
 
 
 # ------------------------------------------------------------------------- named dimensions

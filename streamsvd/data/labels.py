@@ -1,7 +1,7 @@
 """What the features and samples of a source are called: kept by a fit, saved with its result."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, NamedTuple
@@ -72,6 +72,17 @@ class Axis:
     def taken(self) -> set[str]:
         """All names that the axis has of its own: of dimensions and of levels."""
         return {*self.dims, *(level.name for some in self.levels.values() for level in some)}
+
+    def spread(self, values: Array, dims: Sequence[str]) -> Array:
+        """Values along some of the dimensions, in any order, at each place: of `shape`, read-only.
+
+        They are the same along the dimensions that they lack.
+        """
+        order = sorted(range(len(dims)), key=lambda k: self.dims.index(dims[k]))
+        sizes = [
+            size if dim in dims else 1 for dim, size in zip(self.dims, self.shape, strict=True)
+        ]
+        return np.broadcast_to(values.transpose(order).reshape(sizes), self.shape)
 
     def along(self, dim: str) -> tuple[int, str]:
         """What a dimension is, to be compared: its size, and what its places are called."""

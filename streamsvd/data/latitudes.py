@@ -9,10 +9,13 @@ from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis
 from streamsvd.errors import OptionError
 
+NAMES = ("lat", "latitude")
+"""What latitudes are called, in any case of letters."""
+
 LATITUDES = (
     ("standard_name", ("latitude",)),
     ("units", ("degrees_north", "degree_north", "degrees_n", "degree_n", "degreesn", "degreen")),
-    ("", ("lat", "latitude")),
+    ("", NAMES),
 )
 """What tells the coordinate of latitudes, best first: an attribute (CF), or its name."""
 
@@ -38,14 +41,9 @@ def which(attributes: Mapping[Any, Mapping[str, Any]], name: str) -> Any:
     return None
 
 
-def along_all(
-    values: Array, along: Sequence[Any], dims: Sequence[Any], sizes: Sequence[int]
-) -> Array:
-    """A coordinate along some dimensions, ``along``, at each place of all `dims`: (n,)."""
-    order = sorted(range(len(along)), key=lambda k: dims.index(along[k]))
-    values = np.asarray(values, dtype=np.float64).transpose(order)
-    shape = [size if dim in along else 1 for dim, size in zip(dims, sizes, strict=True)]
-    return np.ascontiguousarray(np.broadcast_to(values.reshape(shape), sizes).reshape(-1))
+def at_each_place(axis: Axis, values: Array, dims: Sequence[str]) -> Array:
+    """A coordinate along some dimensions of an axis as numbers at all of its places, (n,)."""
+    return np.ascontiguousarray(axis.spread(values.astype(np.float64), dims).reshape(-1))
 
 
 def latitudes_along(
@@ -67,4 +65,4 @@ def latitudes_along(
     if key is None:
         return None
     dim = next(dim for dim, called in numbers if called == key)
-    return along_all(numbers[dim, key], (dim,), axis.dims, axis.shape)
+    return at_each_place(axis, numbers[dim, key], (dim,))

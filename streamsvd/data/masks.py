@@ -164,9 +164,7 @@ def _of_data_array(source: Source, asked: Any) -> Array:
                 f"feature_mask has the size {values.shape[k]} along {dim!r}, but {source.name} has "
                 f"{axis.shape[axis.dims.index(dim)]} there"
             )
-    order = sorted(range(len(dims)), key=lambda k: known.index(dims[k]))
-    shape = [size if dim in dims else 1 for dim, size in zip(known, axis.shape, strict=True)]
-    return np.broadcast_to(values.transpose(order).reshape(shape), axis.shape).ravel()
+    return axis.spread(values, dims).ravel()
 
 
 def _places(source: Source, axis: Axis, dim: str, coords: Array) -> Array:

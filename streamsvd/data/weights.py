@@ -172,10 +172,7 @@ def _aligned(source: Source, asked: Any, of: str) -> Array:
                 f"{size}: select the same"
             )
         _refuse_other_places(source, axis, dim, asked, name)
-    order = sorted(range(len(dims)), key=lambda k: axis.dims.index(dims[k]))
-    values = numbers(name, asked.values).transpose(order)
-    shape = [size if dim in dims else 1 for dim, size in zip(axis.dims, axis.shape, strict=True)]
-    return np.broadcast_to(values.reshape(shape), axis.shape)
+    return axis.spread(numbers(name, asked.values), dims)
 
 
 def _refuse_other_places(source: Source, axis: Axis, dim: str, asked: Any, name: str) -> None:

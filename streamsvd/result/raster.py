@@ -7,15 +7,16 @@ import numpy as np
 
 from streamsvd.arrays import Array
 from streamsvd.data.labels import Axis
+from streamsvd.data.latitudes import NAMES as LATITUDE_NAMES
 
-LATITUDES, LONGITUDES = ("lat", "latitude"), ("lon", "long", "longitude")
+LONGITUDES = ("lon", "long", "longitude")
 
 
 ACROSS = {"x", "column", "col", "width", "easting", *LONGITUDES}
 """Dimensions that run from left to right, wherever they stand."""
 
 
-DOWN = {"y", "row", "height", "northing", *LATITUDES}
+DOWN = {"y", "row", "height", "northing", *LATITUDE_NAMES}
 """Dimensions that run along the other side."""
 
 
@@ -85,7 +86,7 @@ def raster_of(features: Axis | None, image_shape: Sequence[int] | None = None) -
     if x is None or y is None:
         return Raster(places, names=(across, down))
     columns, rows = np.argsort(x), np.argsort(-y)
-    is_globe = down.lower() in LATITUDES and across.lower() in LONGITUDES
+    is_globe = down.lower() in LATITUDE_NAMES and across.lower() in LONGITUDES
     return Raster(places[np.ix_(rows, columns)], x[columns], y[rows], (across, down), is_globe)
 
 
