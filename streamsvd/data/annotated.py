@@ -3,7 +3,7 @@
 Observations are the samples, unless ``sample_axis=1``.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -45,17 +45,17 @@ def open_anndata(
     both = (named("obs", x.obs_names.to_numpy()), named("var", x.var_names.to_numpy()))
     source.features, source.samples = both[1 - axis], both[axis]
     if axis == 0:
-        columns = {str(key): x.var[key].to_numpy() for key in x.var.columns}
-        flags = {key: found for key, found in columns.items() if found.dtype == np.dtype(bool)}
-        source.columns = partial(_flags, flags, list(columns))
+        source.columns = partial(_flags, x.var)
     return source
 
 
-def _flags(flags: Mapping[str, Array], columns: Sequence[str], name: str) -> Array:
-    """A column of booleans by its name; refuses any other."""
-    if name not in flags:
+def _flags(table: Any, name: str) -> Array:
+    """A column of booleans of a DataFrame, as `Source.columns` gives it."""
+    columns = {str(key): key for key in table.columns}
+    if name not in columns or not _is_bool(table[columns[name]]):
+        flags = [key for key, column in columns.items() if _is_bool(table[column])]
         raise _no_flags(name, flags, name in columns)
-    return flags[name]
+    return np.asarray(table[columns[name]])
 
 
 def _no_flags(name: str, flags: Iterable[str], is_there: bool) -> OptionError:

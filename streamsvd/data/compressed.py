@@ -1,6 +1,6 @@
 """Sparse matrices in three arrays, as AnnData stores them in Zarr and HDF5, as sources."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,23 @@ def check_group(group: Any, attributes: Mapping[str, Any], name: str) -> tuple[i
     return tuple(listed)
 
 
+def sound_indptr(
+    parts: Mapping[str, Any], count: int, name: str, read: Callable[[str, int, int], Array]
+) -> Array:
+    """Where each of the `count` compressed rows or columns ends, (count + 1,), from 0.
+
+    Refuses what does not fit the shape or the entries; ``read(part, start, stop)`` reads.
+    """
+    found, fits = np.zeros(1, np.int64), parts["indptr"].shape == (count + 1,)
+    if fits:
+        found = read("indptr", 0, count + 1).astype(np.int64)
+        entries = min(parts[key].shape[0] for key in ("data", "indices"))
+        fits = found[0] == 0 and 0 <= found[-1] <= entries
+    if not fits or np.any(np.diff(found) < 0):
+        raise SourceError(f"{name}/indptr does not fit the shape and the data of the matrix")
+    return found
+
+
 class CompressedSource(Source):
     """A `Source` in the three arrays of a CSR or CSC matrix, which are read in pieces.
 
@@ -62,13 +79,7 @@ class CompressedSource(Source):
         check_compressed(kind, sample_axis, name)
         self._parts = dict(parts)
         super().__init__(Described(self._parts["data"].dtype, shape), sample_axis, name, 1)
-        fits = self._parts["indptr"].shape[0] == self.n_samples + 1
-        self._indptr = np.zeros(1, np.int64)
-        if fits:
-            self._indptr = self._part("indptr", 0, self.n_samples + 1).astype(np.int64)
-            fits = self._indptr[0] == 0 and 0 <= self._indptr[-1] <= self._entries
-        if not fits or np.any(np.diff(self._indptr) < 0):
-            raise SourceError(f"{name}/indptr does not fit the shape and the data of the matrix")
+        self._indptr = sound_indptr(self._parts, self.n_samples, name, self._part)
         self.n_stored = int(self._indptr[-1])
 
     def decoded_bytes(self, samples: int) -> int:
@@ -104,10 +115,6 @@ class CompressedSource(Source):
         indptr = self._indptr[start : stop + 1] - lo
         shape = (stop - start, self.n_features)
         return summed(data, indices, indptr, shape, self.name)
-
-    @property
-    def _entries(self) -> int:
-        return min(self._parts[key].shape[0] for key in ("data", "indices"))
 
     def _part(self, part: str, start: int, stop: int) -> Array:
         """Entries of one of the three arrays."""

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from streamsvd.arrays import Array
+from streamsvd.data.compressed import sound_indptr
 from streamsvd.data.source import Described, Source, open_file
 from streamsvd.errors import SourceError
 
@@ -43,14 +44,7 @@ class TurnedSource(Source):
     ) -> None:
         self._parts = dict(parts)
         super().__init__(Described(self._parts["data"].dtype, shape), sample_axis, name, 1)
-        entries = min(self._parts[key].shape[0] for key in ("data", "indices"))
-        fits = self._parts["indptr"].shape == (self.n_features + 1,)
-        self._indptr = np.zeros(1, np.int64)
-        if fits:
-            self._indptr = self._part("indptr", 0, self.n_features + 1).astype(np.int64)
-            fits = self._indptr[0] == 0 and 0 <= self._indptr[-1] <= entries
-        if not fits or np.any(np.diff(self._indptr) < 0):
-            raise SourceError(f"{name}/indptr does not fit the shape and the data of the matrix")
+        self._indptr = sound_indptr(self._parts, self.n_features, name, self._part)
         self.n_stored: int = int(self._indptr[-1])
         self._block = (0, 0, sparse.csr_array((0, self.n_features)))
         readings, is_held = -(-self.n_stored // BLOCK), isinstance(self._parts["data"], np.ndarray)
