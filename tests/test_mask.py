@@ -420,6 +420,10 @@ def test_the_command_line(tmp_path: Path, by_hand: SVDResult) -> None:
     refused = CliRunner().invoke(main, [*args, "--overwrite", *out, str(mask)])
     assert refused.exit_code == 2
     assert "no array of booleans" in refused.output
+    mask.unlink()
+    refused = CliRunner().invoke(main, [*args, "--overwrite", *out, str(mask)])
+    assert refused.exit_code == 2
+    assert "cannot read" in refused.output
 
 
 @pytest.mark.parametrize("reduction", [None, "gram", "factor"])

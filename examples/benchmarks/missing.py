@@ -10,7 +10,6 @@ Gram matrix. Then what a fit of whole data takes with ``missing="mean"``, and wi
 
 import argparse
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import zarr
+from clock import best
 
 from streamsvd import sparse_pca
 from streamsvd.data.kinds import open_data
@@ -28,17 +28,6 @@ from streamsvd.passes.factor import data_of, factor_of
 from streamsvd.passes.gram import gram_matrix
 from streamsvd.passes.missing import find_missing
 from streamsvd.system import n_cpus
-
-
-def best(repeat: int, *works: Callable[[], Any]) -> list[float]:
-    """Least seconds of each of some calls, taken in turn."""
-    seconds = [np.inf] * len(works)
-    for _ in range(repeat):
-        for k, work in enumerate(works):
-            start = time.perf_counter()
-            work()
-            seconds[k] = min(seconds[k], time.perf_counter() - start)
-    return seconds
 
 
 def write(path: Path, numbers: np.ndarray, width: int) -> Path:

@@ -55,18 +55,29 @@ def sample_axis_option(text: str, default: str | None = None) -> Callable[[F], F
     return option("--sample-axis", text, values=["0", "1"], default=default, callback=number)
 
 
-def weights_option(name: str, text: str) -> Callable[[F], F]:
-    """Weights in a .npy file; what is no such path is for the function to judge."""
+def content_of(what: str, *endings: str) -> Callable[..., Any]:
+    """Gives the content of a file with one of some endings, and any other value as it is.
 
-    def weights(_: click.Context, __: click.Parameter, value: str | None) -> Any:
-        if value is None or not value.endswith(".npy"):
+    A .npy file holds an array of `what`, a .txt file names, one a line; a value that is no such
+    path is for the function to judge.
+    """
+
+    def content(_: click.Context, __: click.Parameter, value: str | None) -> Any:
+        path = None if value is None else Path(value).expanduser()
+        if path is None or path.suffix not in endings:
             return value
         try:
-            return np.load(value, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise click.BadParameter(f"cannot read {value}: {error}") from error
+            if path.suffix == ".npy":
+                return np.load(path, allow_pickle=False)
+            return path.read_text().rstrip().splitlines()
+        except OSError as error:
+            raise click.BadParameter(f"cannot read {path}: {error}") from error
+        except ValueError as error:
+            raise click.BadParameter(
+                f"cannot read {path}, which is no array of {what}: {error}"
+            ) from error
 
-    return of_fit(name, text, "FILE.npy", callback=weights)
+    return content
 
 
 def several(kind: type) -> dict[str, Any]:
@@ -108,33 +119,24 @@ SAMPLE_DIM = of_fit(
 LAYER = of_fit("layer", "Layer of an AnnData. [default: X]", "NAME")
 
 
-def _mask(_: click.Context, __: click.Parameter, value: str | None) -> Any:
-    """A mask from a file, or the name of a column."""
-    path = None if value is None else Path(value).expanduser()
-    if path is None or path.suffix not in (".npy", ".txt"):
-        return value
-    try:
-        if path.suffix == ".npy":
-            return np.load(path, allow_pickle=False)
-        return path.read_text().rstrip().splitlines()
-    except ValueError as error:
-        raise click.BadParameter(f"{path} is no array of booleans: {error}") from error
-
-
 FEATURE_MASK = of_fit(
     "feature_mask",
     "Features that take part: a column of booleans in the var of an AnnData, a .npy file of "
     "booleans, or a .txt file of names, one a line. [default: all]",
     "COLUMN or FILE",
-    callback=_mask,
+    callback=content_of("booleans", ".npy", ".txt"),
 )
-FEATURE_WEIGHTS = weights_option(
+FEATURE_WEIGHTS = of_fit(
     "feature_weights",
     "coslat, or a .npy file: what the variance of each feature counts. [default: 1]",
+    "FILE.npy",
+    callback=content_of("numbers", ".npy"),
 )
-SAMPLE_WEIGHTS = weights_option(
+SAMPLE_WEIGHTS = of_fit(
     "sample_weights",
     "A .npy file: how many times each sample counts. [default: once]",
+    "FILE.npy",
+    callback=content_of("numbers", ".npy"),
 )
 MISSING_ENTRIES = of_fit(
     "missing", "Whether missing entries are an error, or the mean of their feature."
