@@ -134,6 +134,13 @@ def normal(n: int, n_samples: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((n, n_samples))
 
 
+def rounded_counts(n: int, n_samples: int) -> np.ndarray:
+    """(n, n_samples) features by samples, most of them zero."""
+    X = np.abs(normal(n, n_samples) * 3 * np.linspace(1, 2, n)[:, None])
+    X[X < 2.5] = 0
+    return X.round(3)
+
+
 KINDS = [
     "full rank",
     "rank deficient",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from helpers import differences, normal
+from helpers import differences, rounded_counts
 from scipy import sparse
 from test_sparse_pca import changed
 
@@ -39,14 +39,7 @@ GENES = [f"gene {i}" for i in range(N)]
 CELLS = [f"cell {i}" for i in range(SAMPLES)]
 
 
-def counts() -> np.ndarray:
-    """(N, SAMPLES) features by samples, most of them zero."""
-    X = np.abs(normal(N, SAMPLES) * 3 * np.linspace(1, 2, N)[:, None])
-    X[X < 2.5] = 0
-    return X.round(3)
-
-
-X = counts()
+X = rounded_counts(N, SAMPLES)
 
 
 @pytest.fixture(scope="module")

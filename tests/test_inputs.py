@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from helpers import differences, normal, write_zarr
+from helpers import differences, normal, rounded_counts, write_zarr
 from scipy import sparse
 from test_sparse_pca import changed
 from zarr.storage import ZipStore
@@ -32,14 +32,7 @@ GENES = [f"gene {i}" for i in range(N)]
 CELLS = [f"cell {i}" for i in range(SAMPLES)]
 
 
-def counts() -> np.ndarray:
-    """(N, SAMPLES) features by samples, most of them zero."""
-    X = np.abs(normal(N, SAMPLES) * 3 * np.linspace(1, 2, N)[:, None])
-    X[X < 2.5] = 0
-    return X.round(3)
-
-
-X = counts()
+X = rounded_counts(N, SAMPLES)
 
 
 def package(name: str) -> Any:
