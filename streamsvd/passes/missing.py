@@ -115,10 +115,8 @@ def seen_in(
     now = begin(n, is_weighted)
     with np.errstate(invalid="ignore", over="ignore"):  # what is infinite is named later
         for first, strip in reader:
-            weights = source.weights_of_samples(
-                first, first + strip.shape[0 if source.reads_sparse else 1]
-            )
             done, count = 0, strip.shape[0 if source.reads_sparse else 1]
+            weights = source.weights_of_samples(first, first + count)
             while done < count:
                 end = min(count, done + leaf - (first + done - start) % leaf)
                 now.add(strip, done, end, code, weights)
@@ -178,8 +176,11 @@ class _SparseLeaf:
         self._missing += np.bincount(features[lacks], minlength=len(self._missing))
         self._count += stop - first
         if weights is not None:
-            self._weigh(samples.indptr[first : stop + 1], features, lacks, weights[first:stop])
-            own = np.repeat(weights[first:stop], np.diff(samples.indptr[first : stop + 1]))
+            weights = weights[first:stop]
+            own = np.repeat(weights, np.diff(samples.indptr[first : stop + 1]))
+            self._weigh(features, lacks, own)
+            self._weight += float(weights.sum())
+            self._n_weighing += int(np.count_nonzero(weights))
             lacks |= own == 0.0
         features, values = features[~lacks], values[~lacks]
         new = np.flatnonzero(self._moments[2][features] == 0)[::-1]  # of several, the last stays
@@ -192,12 +193,11 @@ class _SparseLeaf:
             asked = (each, features, values, own[~lacks])
             add_weighted_sparse_moments(*asked, self._shift, self._moments)
 
-    def _weigh(self, indptr: Array, features: Array, lacks: Array, weights: Array) -> None:
-        own, n = np.repeat(weights, np.diff(indptr)), len(self._missing)
+    def _weigh(self, features: Array, lacks: Array, own: Array) -> None:
+        """Add what entries without a value weigh; `own` are the weights of all entries."""
+        n = len(self._missing)
         self._absent += np.bincount(features[lacks], own[lacks], minlength=n)
         self._n_absent += np.bincount(features[lacks & (own > 0)], minlength=n)
-        self._weight += float(weights.sum())
-        self._n_weighing += int(np.count_nonzero(weights))
 
     def close(self) -> Seen:
         """What they add up to."""
