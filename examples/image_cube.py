@@ -50,7 +50,7 @@ for k, loadings in enumerate(result.components.toarray()):
     used, strongest = wavelength[loadings != 0], wavelength[np.argmax(np.abs(loadings))]
     nearest = min(LINES, key=lambda name: abs(LINES[name] - strongest))
     print(
-        f"component {k + 1}: {len(used)} of {N_BANDS} bands, {used[0]:.0f} to {used[-1]:.0f} nm, "
+        f"component {k}: {len(used)} of {N_BANDS} bands, {used[0]:.0f} to {used[-1]:.0f} nm, "
         f"strongest at {strongest:.0f} nm ({nearest} at {LINES[nearest]} nm)"
     )
 print(f"maps: {maps.shape} (component, y, x)")

@@ -72,7 +72,7 @@ assert labels is not None
 for k, loadings in enumerate(result.components.toarray()):
     genes = np.argsort(-np.abs(loadings))[: np.count_nonzero(loadings)]
     together = max(len(np.intersect1d(genes, programme)) for programme in planted)
-    print(f"component {k + 1}: {', '.join(labels[genes[:6]])}, ...")
+    print(f"component {k}: {', '.join(labels[genes[:6]])}, ...")
     print(f"    {together} of its {len(genes)} genes were planted together")
 
 try:

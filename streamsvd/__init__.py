@@ -4,7 +4,13 @@ from typing import TYPE_CHECKING, Any
 
 from streamsvd.api import plan_svd, sparse_pca, sparse_pca_cv, sparse_svd
 from streamsvd.choosing import CrossValidation
-from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
+from streamsvd.errors import (
+    OptionError,
+    ResourceError,
+    SourceError,
+    StreamSVDError,
+    StreamSVDWarning,
+)
 from streamsvd.passes import Accuracy
 from streamsvd.result import History, SVDResult
 from streamsvd.version import __version__
@@ -23,6 +29,7 @@ __all__ = [
     "SourceError",
     "SparseSVD",
     "StreamSVDError",
+    "StreamSVDWarning",
     "StreamingSparsePCA",
     "__version__",
     "plan_svd",

@@ -1,5 +1,8 @@
 """What streamsvd raises on purpose. Every message states the value, the limit and the remedy."""
 
+import sys
+import warnings
+
 
 class StreamSVDError(Exception):
     """Base of all errors raised on purpose by streamsvd."""
@@ -15,3 +18,15 @@ class SourceError(StreamSVDError, ValueError):
 
 class ResourceError(StreamSVDError, RuntimeError):
     """Too little memory or disk for the job, or a place that cannot be used for it."""
+
+
+class StreamSVDWarning(UserWarning):
+    """Data that are read as was asked, but hardly as was meant."""
+
+
+def warn(message: str) -> None:
+    """Warn, at the line outside of streamsvd that called it."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back and str(frame.f_globals.get("__name__")).startswith("streamsvd."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, StreamSVDWarning, stacklevel=level)

@@ -306,10 +306,12 @@ INSTANT = 2 * 10**10
 """Operations that are not saved at the price of the greedy path, which the Gram matrix has."""
 
 
-def choose_reduction(problem: Problem, memory_limit: int) -> tuple[str, str]:
+def choose_reduction(
+    problem: Problem, memory_limit: int, *, exact: bool = False
+) -> tuple[str, str]:
     """The form of ``X X^T`` to work on, and why: exact where that is quick, a factor elsewhere.
 
-    A function of the sizes and the memory alone.
+    A function of the sizes and the memory alone. `exact`: whatever time it takes, where it fits.
     """
     n, n_samples, p = problem.n_features, problem.n_samples, problem.n_components
     work = {
@@ -321,14 +323,14 @@ def choose_reduction(problem: Problem, memory_limit: int) -> tuple[str, str]:
         with suppress(ResourceError):
             plan(problem, memory_limit=memory_limit)
             fits.append(form)
-    exact = [form for form in fits if form in work]
-    if len(exact) == 2:
+    forms = [form for form in fits if form in work]
+    if len(forms) == 2:
         is_better = work["gram"] <= max(INSTANT, 4 * work["samples"])
-        exact = ["gram" if is_better else "samples"]
+        forms = ["gram" if is_better else "samples"]
     whole = f"X X^T of {n} features takes {format_bytes(8 * n * n)}"
-    if exact and (work[exact[0]] <= QUICK or "factor" not in fits):
-        about = whole if exact == ["gram"] else f"{n_samples} samples are few"
-        return exact[0], f"{about}: exact"
+    if forms and (exact or work[forms[0]] <= QUICK or "factor" not in fits):
+        about = whole if forms == ["gram"] else f"{n_samples} samples are few"
+        return forms[0], f"{about}: exact"
     return "factor", f"{whole}: a factor of rank {problem.factor_rank} instead"
 
 

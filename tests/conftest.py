@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
@@ -53,6 +54,13 @@ def shared() -> Path:
 def narrow_strips(monkeypatch) -> None:
     """Read a dozen samples of ten features at a time, or one chunk: data come in many strips."""
     monkeypatch.setattr("streamsvd.sizes.STRIP_BYTES", 1000)
+
+
+@pytest.fixture
+def serial_dask() -> Iterator[None]:
+    """Compute arrays of Dask in the thread that asks for them."""
+    with dask.config.set(scheduler="synchronous"):
+        yield
 
 
 @pytest.fixture

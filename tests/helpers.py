@@ -1,13 +1,14 @@
 """What several test files need: sources of any chunking, forced block widths, comparing bits."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 import zarr
@@ -15,7 +16,7 @@ import zarr
 from streamsvd import SVDResult, sizes, sparse_svd
 from streamsvd.fitting import in_place, planning
 from streamsvd.matrix import working
-from streamsvd.options import SIDES
+from streamsvd.options.rules import SIDES
 from streamsvd.plan import Plan, make_plan
 from streamsvd.problem import Problem
 
@@ -25,6 +26,12 @@ STRIP = sizes.STRIP_BYTES
 TWO_PASSES = ("features", "samples")
 COMBINATIONS = [pair for pair in product(SIDES.values, SIDES.values) if pair != TWO_PASSES]
 """Of `center` and `normalize`, what one pass can do."""
+
+
+def reached(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """A way in from Python to a kernel that only kernels call."""
+    way_in: Callable[..., Any] = numba.njit(lambda *arguments: kernel(*arguments))
+    return way_in
 
 
 def write_zarr(path: Path, X: np.ndarray, chunks: Any = None, **options: Any) -> Path:
@@ -132,6 +139,13 @@ def differences(one: SVDResult, other: SVDResult, *, path_only: bool = False) ->
 def normal(n: int, n_samples: int, seed: int = 0) -> np.ndarray:
     """Random numbers without structure: no ties, full rank."""
     return np.random.default_rng(seed).standard_normal((n, n_samples))
+
+
+def rounded_counts(n: int, n_samples: int) -> np.ndarray:
+    """(n, n_samples) features by samples, most of them zero."""
+    X = np.abs(normal(n, n_samples) * 3 * np.linspace(1, 2, n)[:, None])
+    X[X < 2.5] = 0
+    return X.round(3)
 
 
 KINDS = [

@@ -16,7 +16,7 @@ from sklearn.base import clone
 
 from streamsvd import OptionError, ResourceError, SourceError, StreamingSparsePCA, SVDResult, sizes
 from streamsvd.data.kinds import open_data
-from streamsvd.data.source import SparseStrips
+from streamsvd.data.strips import SparseStrips
 from streamsvd.options import Ask
 from streamsvd.passes.factor import FactorSum, draw_test, nystroem
 from streamsvd.passes.strips import sum_strips

@@ -647,7 +647,7 @@ def test_picture(cv: CrossValidation, score: str) -> None:
         line.get_label(): line.get_xydata()[0] for line in ax.lines if len(line.get_xdata()) == 1
     }
     np.testing.assert_allclose(marks["chosen"], [20, mean[1, 1]])
-    assert "chosen: 2 components, fill 0.2" in figure.get_suptitle()
+    assert "chosen: 2 components, fill 20.00%" in figure.get_suptitle()
     with pytest.raises(OptionError, match="score must be one of 'predicted_variance'"):
         cv.plot("accuracy")
 

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from distributed import Client, Event, LocalCluster
 from helpers import differences, normal, write_zarr
 from scipy import sparse
+from test_sparse_pca import changed
 
 from streamsvd import (
     OptionError,
@@ -84,6 +85,23 @@ def keys_of(client: Client) -> list[str]:
         time.sleep(0.05)
 
 
+def test_files_of_hdf5_are_opened_by_the_workers(three: Client, tmp_path: Path) -> None:
+    """Dense and sparse, by their paths."""
+    h5py = pytest.importorskip("h5py")
+    X = np.where(normal(N, 200) > 0.5, normal(N, 200), 0)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("dense", data=X, chunks=(N, 17))
+        rows = file.create_group("rows")
+        rows.attrs["encoding-type"], rows.attrs["shape"] = "csr_matrix", [200, N]
+        for part in ("data", "indices", "indptr"):
+            rows.create_dataset(part, data=getattr(sparse.csr_array(X.T), part))
+    made = sparse_svd(tmp_path / "x.h5" / "dense", P, n_transforms=9, client=three)
+    assert differences(made, sparse_svd(X, P, n_transforms=9)) == []
+    for source, axis in ((tmp_path / "x.h5" / "dense", 1), (tmp_path / "x.h5" / "rows", 0)):
+        reduced = sparse_pca(source, P, max_fill=0.3, sample_axis=axis, client=three)
+        assert changed(reduced, sparse_pca(X, P, max_fill=0.3)) == []
+
+
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "features": {"center": "features", "normalize": "features"},
@@ -112,6 +130,47 @@ def test_same_bits(three: Client, store: Path, name: str) -> None:
     assert folders_of(three) == []
 
 
+@pytest.mark.parametrize("reduction", [None, "gram", "factor"])
+@pytest.mark.parametrize("center", [None, "features"])
+def test_weights_of_features(
+    three: Client, store: Path, reduction: str | None, center: str | None
+) -> None:
+    options: dict[str, Any] = {"reduction": reduction, "center": center, "n_transforms": 30}
+    options["feature_weights"] = np.linspace(0.2, 3, N)
+    if reduction == "factor":
+        options |= {"refine": True, "max_fill": 0.2, "rank": 12}
+    made = sparse_svd(store, P, client=three, **options)
+    assert differences(made, sparse_svd(store, P, **options)) == []
+    measured, known = made.accuracy(store, client=three), made.accuracy(store)
+    assert measured.captured_variance == pytest.approx(known.captured_variance, rel=1e-12)
+
+
+@pytest.mark.parametrize("reduction", ["gram", "factor"])
+@pytest.mark.parametrize("kind", ["zarr", "dask", "missing"])
+def test_weights_of_samples(
+    three: Client, store: Path, tmp_path: Path, reduction: str, kind: str
+) -> None:
+    """Each task has its part of the weights; the first sample counts nothing."""
+    weights = np.random.default_rng(0).uniform(0, 3, SAMPLES)
+    weights[0] = 0
+    options: dict[str, Any] = {"refine": True, "max_fill": 0.2, "center": "features"}
+    options |= {"reduction": reduction, "sample_weights": weights, "n_transforms": 30}
+    source: Any = store
+    if kind == "dask":
+        source = da.from_zarr(store)
+    elif kind == "missing":
+        X = np.array(zarr.open_array(store)[:])
+        X[np.random.default_rng(1).random(X.shape) < 0.1] = np.nan
+        source, options["missing"] = write_zarr(tmp_path / "x.zarr", X, (N, 170)), "mean"
+    made = sparse_svd(source, P, client=three, **options)
+    assert differences(made, sparse_svd(source, P, **options)) == []
+    if kind != "dask":
+        measured = made.accuracy(source, sample_weights=weights, client=three)
+        assert measured.captured_variance == pytest.approx(
+            made.explained_variance_ratio.sum(), rel=1e-9
+        )
+
+
 def test_same_bits_of_an_array_with_a_relative_path(
     three: Client, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +182,21 @@ def test_same_bits_of_an_array_with_a_relative_path(
     assert differences(made, sparse_svd(store, P, n_transforms=20)) == []
     made = sparse_pca(store.name, P, max_fill=0.2, client=three)
     assert differences(made, sparse_pca(store, P, max_fill=0.2)) == []
+
+
+def test_a_cube_has_the_same_bits(three: Client, tmp_path: Path) -> None:
+    """Of three dimensions, in place and by tasks, with scores."""
+    values = normal(200, 8).reshape(200, 4, 2)
+    dims = ("time", "lat", "lon")
+    path = write_zarr(tmp_path / "x.zarr", values, (16, 3, 2), dimension_names=dims)
+    asked: dict[str, Any] = {"sample_dim": "time", "center": "features"}
+    made = sparse_svd(path, 2, n_transforms=9, client=three, **asked)
+    assert differences(made, sparse_svd(path, 2, n_transforms=9, **asked)) == []
+    asked |= {"reduction": "gram", "n_transforms": 9}
+    made = sparse_svd(path, 2, client=three, **asked)
+    assert differences(made, sparse_svd(path, 2, **asked)) == []
+    scores = made.transform(path, tmp_path / "scores", client=three)
+    np.testing.assert_array_equal(scores[:], made.transform(path))
 
 
 def test_packed_numbers_and_masks(three: Client, tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import streamsvd.algorithm.compiled
 from streamsvd import SVDResult, sparse_pca, sparse_svd
 from streamsvd.algorithm import method
 from streamsvd.algorithm.algorithm_1 import algorithm_1
-from streamsvd.algorithm.compiled import compiled_algorithm_1
+from streamsvd.algorithm.compiled import algorithm_1_here
 from streamsvd.algorithm.seam import SerialExecutor
 from streamsvd.fitting import in_place
 from streamsvd.kernels.rotations import SPAN
-from streamsvd.kernels.steps import block_at
+from streamsvd.kernels.steps import block_at, make_transforms
 
 SHAPES = [(9, 40), (30, 9), (8, 8)]
 P = 3
@@ -27,6 +27,12 @@ def readable(coordinator: Any, partition: Any, *args: Any) -> str:
     return algorithm_1(coordinator, executor, *rest, None, after_step)
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop is compiled for the first transform."""
+    monkeypatch.setattr(streamsvd.algorithm.compiled, "FEW", 0)
+
+
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which loop ran; the first fit of a test has the compiled one, the second the readable."""
@@ -34,9 +40,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def loop(*args: Any) -> str:
         made.append("readable" if made else "compiled")
-        return (compiled_algorithm_1 if made == ["compiled"] else readable)(*args)
+        return (algorithm_1_here if made == ["compiled"] else readable)(*args)
 
-    monkeypatch.setattr(method, "compiled_algorithm_1", loop)
+    monkeypatch.setattr(method, "algorithm_1_here", loop)
     return made
 
 
@@ -114,11 +120,31 @@ def test_how_long_it_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
 
         def loop(*args: Any, counts: list[int] = counts) -> str:
             *rest, _ = args
-            return compiled_algorithm_1(*rest, lambda count: bool(counts.append(count)))
+            return algorithm_1_here(*rest, lambda count: bool(counts.append(count)))
 
-        monkeypatch.setattr(method, "compiled_algorithm_1", loop)
+        monkeypatch.setattr(method, "algorithm_1_here", loop)
         sparse_svd(normal(9, 40), P, n_transforms=20)
         assert counts == expected
+
+
+@pytest.mark.parametrize("few", [1, 20, 60, 1000])
+def test_few_transforms_are_not_worth_compiling(
+    few: int, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The readable loop makes them, with the same bits, and hands over after some."""
+    counts: list[int] = []
+
+    def compiled(*args: Any) -> int:
+        counts.append(make_transforms(*args))
+        return counts[-1]
+
+    monkeypatch.setattr(streamsvd.algorithm.compiled, "FEW", few)
+    monkeypatch.setattr(streamsvd.algorithm.compiled, "_made", 0)
+    monkeypatch.setattr(streamsvd.algorithm.compiled, "is_compiled", lambda *_: False)
+    monkeypatch.setattr(streamsvd.algorithm.compiled, "make_transforms", compiled)
+    one, other = (fit(normal(9, 40), 7, max_fill=0.9) for _ in range(2))
+    check(calls, one, other)
+    assert sum(counts) == max(0, len(one.pairs) - few)
 
 
 def test_an_array_by_its_address() -> None:

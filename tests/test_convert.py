@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -15,9 +16,12 @@ import zarr
 from scipy import io as scipy_io
 from scipy import sparse
 
-from streamsvd import OptionError, SourceError, sparse_svd
-from streamsvd.cli import convert as module
+from streamsvd import OptionError, SourceError, sparse_pca, sparse_svd
+from streamsvd.cli import text_tables
 from streamsvd.cli.convert import convert
+from streamsvd.data import open_data
+from streamsvd.options import Ask
+from streamsvd.storage import outputs
 from streamsvd.storage.chunks import missing_chunk_keys
 
 DTYPES = [
@@ -122,7 +126,7 @@ def test_every_chunk_is_written_once_and_whole(tmp_path, monkeypatch):
         def __setitem__(self, where, block):
             writes.append((where[1].start, where[1].stop, block.shape))
 
-    monkeypatch.setattr(module, "new_output", lambda *_: nullcontext(Recorder()))
+    monkeypatch.setattr("streamsvd.cli.convert.new_output", lambda *_: nullcontext(Recorder()))
     np.save(tmp_path / "x.npy", matrix(shape=(2, 7)))
     convert(tmp_path / "x.npy", tmp_path / "x.zarr", chunk_bytes=3 * 2 * 8)
     assert writes == [(0, 3, (2, 3)), (3, 6, (2, 3)), (6, 7, (2, 1))]
@@ -174,36 +178,39 @@ NUMBERS = np.array([[1.0, -2.5, 3e10], [4.0, np.nan, 6.0], [7.0, 8.0, np.inf]])
     ],
     ids=lambda value: value if isinstance(value, str) and "." in value[:30] else "",
 )
-@pytest.mark.parametrize("piece", [1, 10, module.PIECE])
+@pytest.mark.parametrize("piece", [1, 10, text_tables.PIECE])
 def test_text(tmp_path, monkeypatch, name, text, options, piece):
-    monkeypatch.setattr(module, "PIECE", piece)
+    monkeypatch.setattr(text_tables, "PIECE", piece)
     data = text.encode()
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
     convert(tmp_path / name, tmp_path / "x.zarr", chunk_bytes=24, **options)
-    check(tmp_path / "x.zarr", NUMBERS, (3, 1))
+    place = tmp_path / "x.zarr" / ("X" if re.search("[a-d]", text[:11]) else "")
+    check(place, NUMBERS, (3, 1))
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("1,2\n3,4\n5,x\n", "line 3: 'x' is not a number"),
-        ("1,2\n\n# no\n3,\n", "line 4: '' is not a number"),
+        ("1,2\n\n# no\n3,no\n", "line 4: 'no' is not a number"),
         ("1,2\n3\n5,6\n", "line 2 has 1 fields, those above have 2"),
         ("1,2\n3,4\n5,6,7\n", "line 3 has 3 fields, those above have 2"),
-        ("a,b\n1,2\n3,4,\n", "line 3: '' is not a number"),
-        ("a,b\nc,d\n1,2\n", "line 2: 'c' is not a number"),
+        ("a,b\n1,2\n3,4,\n", "line 3 has 3 fields, those above have 2"),
+        ("a,b\nc,d\n1,2\n", "line 2: 'c' in column 'a' is not a number"),
         ("gene,1,2\nx,3,4\n", "line 1: 'gene' is not a number"),
-        ("a;b\n1;2\n", "line 2: '1;2' is not a number; check the delimiter"),
+        ("a;b\n1;2\n", "line 2: '1;2' in column 'a;b' is not a number; check the delimiter"),
         ("1,2\n3,1_000\n", "line 2: '1_000' is not a number"),
-        ("1,2\n3,1\u0664\n", "line 1 or later: cannot be parsed"),  # an Arabic digit
+        ("1,2\n3,NA\n4,1_000\n", "line 3: '1_000' is not a number"),
+        ("a,b\n1,2,3\n", "the header has 2 fields, line 2 or the next has 3"),
+        ("a,b\nx,2\n", "'x' in column 'a' is not a number; .* id_column="),
         ("", r"has shape \(0, 0\); need"),
         ("\n# nothing\n", r"has shape \(0, 0\); need"),
         ("a,b\n", r"has shape \(0, 0\); need"),
     ],
 )
-@pytest.mark.parametrize("piece", [1, module.PIECE])
+@pytest.mark.parametrize("piece", [1, text_tables.PIECE])
 def test_bad_text_names_the_line(tmp_path, monkeypatch, text, message, piece):
-    monkeypatch.setattr(module, "PIECE", piece)
+    monkeypatch.setattr(text_tables, "PIECE", piece)
     (tmp_path / "x.csv").write_text(text, encoding="utf-8")
     with pytest.raises(SourceError, match=message):
         convert(tmp_path / "x.csv", tmp_path / "x.zarr")
@@ -226,11 +233,87 @@ def test_skipping_all_lines(tmp_path):
 
 def test_other_encodings_fail_as_numbers(tmp_path):
     (tmp_path / "x.csv").write_bytes("höhe,breite\n1,2\n".encode("latin-1"))
-    convert(tmp_path / "x.csv", tmp_path / "x.zarr")
+    with pytest.raises(SourceError, match=r"line 1: .* is not UTF-8: .*skip_lines="):
+        convert(tmp_path / "x.csv", tmp_path / "x.zarr")
+    convert(tmp_path / "x.csv", tmp_path / "x.zarr", skip_lines=1)
     check(tmp_path / "x.zarr", np.array([[1.0, 2.0]]))
     (tmp_path / "y.csv").write_text("a,b\n1,2\n", encoding="utf-16")
     with pytest.raises(SourceError, match="line"):
         convert(tmp_path / "y.csv", tmp_path / "y.zarr")
+
+
+NAMED = [
+    ("first.csv", 'cell,"a, 1","b #2"\nx,1,2\n"y, z",3,4\nNA,5,6\n', "cell"),
+    ("middle.csv", '"a, 1",cell,"b #2"\n1,x,2\n3,"y, z",4\n5,NA,6\n', "cell"),
+    ("last.tsv", 'a, 1\t"b #2"\tcell\n1\t2\tx\n3\t4\ty, z\n5\t6\tNA\n', "cell"),
+    ("years.csv", '1999,2000,2001\nx,1,2\n"y, z",3,4\nNA,5,6\n', "1999"),
+    ("pandas.csv", ',"a, 1","b #2"\nx,1,2\n"y, z",3,4\nNA,5,6\n', ""),
+    ("r.txt", '"a, 1" "b #2"\n"x" 1 2\n"y, z" 3 4\n"NA" 5 6\n', ""),
+    ("packed.csv.gz", '"a, 1","b #2",cell\n1,2,x\n3,4,"y, z"\n5,6,NA\n', "cell"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "column"), NAMED, ids=[name for name, *_ in NAMED])
+@pytest.mark.parametrize("piece", [1, text_tables.PIECE])
+@pytest.mark.parametrize("hole", [False, True])
+def test_names_are_kept(tmp_path, monkeypatch, name, text, column, piece, hole):
+    """Those of columns and of rows; also beside missing values, which are parsed another way."""
+    monkeypatch.setattr(text_tables, "PIECE", piece)
+    monkeypatch.setattr(outputs, "NAMES", 2)
+    X = np.array([[1.0, 2], [3, 4], [5, 6]])
+    if hole:
+        text, X[1, 1] = text.replace("4", "#N/A"), np.nan
+    data = text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    out = tmp_path / "x.zarr"
+    done = convert(tmp_path / name, out, id_column=column, sample_axis=0)
+    assert done.is_named
+    check(out / "X", X)
+    source = open_data(out, Ask())
+    columns = ["2000", "2001"] if name == "years.csv" else ["a, 1", "b #2"]
+    assert source.features.names.tolist() == columns
+    across = open_data(out, Ask(1))
+    assert across.features.names.tolist() == ["x", "y, z", "NA"]
+
+
+@pytest.mark.filterwarnings("ignore")  # of AnnData and Zarr, of their own formats
+def test_anndata_reads_what_was_converted(tmp_path):
+    anndata = pytest.importorskip("anndata")
+    (tmp_path / "x.csv").write_text("a,b,id\n1,NA,x\n3,4,y\n")
+    convert(tmp_path / "x.csv", tmp_path / "x.zarr", id_column="id")
+    made = anndata.read_zarr(tmp_path / "x.zarr")
+    np.testing.assert_array_equal(made.X, [[1, np.nan], [3, 4]])
+    assert [*made.obs_names, *made.var_names] == ["x", "y", "a", "b"]
+
+
+def test_missing_values_of_text_are_missing(tmp_path):
+    """By all their names; an error that names the place, or the mean."""
+    words = [word for word in text_tables.MISSING if word] + ["#N/A", '"NA"', " NA "]
+    rows = [f"{k},{k * k % 7}" for k in range(20)]
+    text = [*rows, *(f"{word},1" for word in words), "3,"]
+    (tmp_path / "x.csv").write_text("a,b\n" + "\n".join(text))
+    convert(tmp_path / "x.csv", tmp_path / "x.zarr", sample_axis=0)
+    expected = [[k, k * k % 7] for k in range(20)] + [[np.nan, 1]] * len(words) + [[3, np.nan]]
+    check(tmp_path / "x.zarr" / "X", np.array(expected))
+    with pytest.raises(SourceError, match="NaN at feature 0, sample 20"):
+        sparse_pca(tmp_path / "x.zarr", 1)
+    made = sparse_pca(tmp_path / "x.zarr", 1, missing="mean")
+    assert made.n_missing == len(words) + 1
+    assert made.feature_names.tolist() == ["a", "b"]
+    (tmp_path / "y.csv").write_text("NA,1\n2,3\n")  # no header
+    convert(tmp_path / "y.csv", tmp_path / "y.zarr")
+    check(tmp_path / "y.zarr", np.array([[np.nan, 1], [2, 3]]))
+
+
+def test_names_that_are_not_there(tmp_path):
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    for column, words in (
+        ("c", "id_column='c' is not in the header of .*, line 1: a, b"),
+        ("", "id_column='' needs a column without a name"),
+    ):
+        with pytest.raises(OptionError, match=words):
+            convert(tmp_path / "x.csv", tmp_path / "x.zarr", id_column=column)
+    assert os.listdir(tmp_path) == ["x.csv"]
 
 
 # -------------------------------------------------------------------------------------- .mat

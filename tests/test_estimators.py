@@ -253,8 +253,9 @@ def test_parameters_are_those_of_the_functions() -> None:
     ):
         theirs = inspect.signature(function).parameters
         ours = inspect.signature(kind).parameters
-        assert set(ours) - set(theirs) == {"sparse_components"}
-        assert set(theirs) - set(ours) <= {"X", "overwrite_x", "client", "storage_options"}
+        assert set(ours) - set(theirs) == {"sparse_components", "scores_dtype"}
+        lacks = {"X", "overwrite_x", "client", "storage_options", "sample_weights"}
+        assert set(theirs) - set(ours) <= lacks  # `sample_weight` is for `fit`, as elsewhere
         for name in set(ours) & set(theirs) - {"n_components", "sample_axis", "progress"}:
             assert ours[name].default == theirs[name].default, name
 

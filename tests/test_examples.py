@@ -123,6 +123,36 @@ def test_neighbours(tmp_path: Path) -> None:
     assert abs(held_out - number(r"([\d.]+)% with PCA's 1024", out)) < 3
 
 
+def test_sea_surface(tmp_path: Path) -> None:
+    pytest.importorskip("xarray")
+    out = run("sea_surface.py", tmp_path)
+    found = re.findall(r"^component \d: .* \(the ([\w ]+)\), ([\d.]+)%", out, re.MULTILINE)
+    assert {name for name, _ in found} == {"cold tongue", "gyre", "subpolar"}
+    blank = re.search(r"cells of land: (\d+) of 3600, NaN in the maps: (\d+)", out)
+    assert blank
+    assert blank[1] == blank[2]
+    assert number(r"missing besides: (\d+)", out) > 10_000
+    assert (tmp_path / "sea_surface.png").stat().st_size > 10_000
+
+
+def test_genotypes(tmp_path: Path) -> None:
+    out = run("genotypes.py", tmp_path)
+    assert "scores equal those of data filled by hand: True" in out
+    assert number(r"told apart by \d+ SNPs: ([\d.]+)%", out) > 99
+    assert number(r"of these SNPs (\d+) are", out) > 120
+    assert (tmp_path / "genotypes.png").stat().st_size > 10_000
+
+
+def test_cells_to_umap(tmp_path: Path) -> None:
+    pytest.importorskip("scanpy")
+    out = run("cells_to_umap.py", tmp_path)
+    used = [int(k) for k in re.findall(r": (\d+) genes, ", out)]
+    agreement = [float(share) for share in re.findall(r"([\d.]+)% of neighbours", out)]
+    assert used[0] < used[1] == 200
+    assert agreement[0] > agreement[1] - 2
+    assert (tmp_path / "cells_to_umap.png").stat().st_size > 10_000
+
+
 def test_dask_cluster(tmp_path: Path) -> None:
     out = run("dask_cluster.py", tmp_path)
     assert re.findall(r"same bits as in one process: (\w+)", out) == ["True", "True"]

@@ -36,12 +36,28 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"gene": [f"g\u00e9ne {k}" for k in range(N)], "time": times},
         dims=("gene", "time"),
     )
+    stacked = (
+        xarray.DataArray(
+            X.reshape(2, N // 2, SAMPLES),
+            {"y": [2.5, 1.5], "x": list("abcde"), "time": times},
+            dims=("y", "x", "time"),
+        )
+        .stack(gene=("y", "x"))
+        .transpose("gene", "time")
+    )
     made = {
         "pairs": sparse_svd(named, P, n_transforms=40, sample_dim="time", center="features"),
         "blocks": sparse_svd(X, P, n_transforms=5, algorithm="block", normalize="samples"),
         "gram": sparse_svd(X, P, n_transforms=40, reduction="gram", pivot=True),
-        "refined": sparse_pca(named, P, max_fill=0.5, sample_dim="time"),
-        "stable": sparse_pca_cv(X, P, max_fill=0.5, folds=3).result,
+        "refined": sparse_pca(stacked, P, max_fill=0.5, sample_dim="time"),
+        "stable": sparse_pca_cv(
+            [named[:4].drop_vars("gene").rename("a"), named[4:].rename("b")],
+            P,
+            max_fill=0.5,
+            folds=3,
+            sample_dim="time",
+            normalize="variables",
+        ).result,
     }
     for name, result in made.items():
         result.save(folder / name)

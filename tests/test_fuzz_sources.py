@@ -54,7 +54,7 @@ ARRAYS: dict[str, dict[str, Any]] = {
     "shards": {"compressors": ZstdCodec(), "shards": (N, 20)},
     "shards with checksum": {"compressors": Crc32cCodec(), "shards": (N, 20)},
 }
-GROUPS = ("anndata", "sparse")
+GROUPS = ("anndata", "sparse", "cube")
 CHECKED = {"zstd with checksum", "gzip", "crc32c", "v2 zlib", "shards with checksum"}
 """Stores in which a flip within a chunk is found: zlib and gzip have checksums too."""
 
@@ -63,6 +63,14 @@ def write(name: str, path: Path) -> None:
     if name in ARRAYS:
         options = {"write_empty_chunks": True}
         zarr.create_array(path, data=data(), chunks=(N, 10), config=options, **ARRAYS[name])
+        return
+    if name == "cube":
+        group, options = zarr.create_group(path), {"write_empty_chunks": True}
+        cube, dims = data().T.reshape(SAMPLES, 2, N // 2), ("time", "lat", "lon")
+        group.create_array("x", data=cube, chunks=(10, 1, 3), dimension_names=dims, config=options)
+        days = {"units": "days since 2026-01-01", "calendar": "standard"}
+        group.create_array("time", data=np.arange(1, SAMPLES + 1), attributes=days)
+        group.create_array("lon", data=np.arange(1.0, N // 2 + 1), attributes={"scale_factor": 0.5})
         return
     encoding = "anndata" if name == "anndata" else "csr_matrix"
     group = zarr.create_group(
@@ -161,9 +169,11 @@ def damage(path: Path, random: random.Random) -> str:
 
 def outcome(path: Path, name: str) -> str:
     """A digest of the result, or what was raised."""
-    axis = None if name == "anndata" else int(name != "sparse")
+    reading: dict[str, Any] = {} if name == "anndata" else {"sample_axis": int(name != "sparse")}
+    if name == "cube":
+        path, reading = path / "x", {"sample_dim": "time"}
     try:
-        made = sparse_svd(path, 2, n_transforms=6, sample_axis=axis)
+        made = sparse_svd(path, 2, n_transforms=6, **reading)
     except StreamSVDError as error:
         return f"{type(error).__name__}: {error}"
     except Exception as error:

@@ -44,13 +44,13 @@ from streamsvd.kernels import moments, supports
 bits = np.array([[0b1011], [0b0110]], dtype=np.uint64)
 x = np.arange(6.0).reshape(2, 3)
 moments.center_samples(x)
-common = np.zeros(2, dtype=np.int64)
-supports.add_common(bits[0, 0], bits[0, 0] & ~bits[0, 0], bits[:, 0].copy(), common)
-made = [supports.popcount(bits[0]), common.tolist(), x.tolist()]
+added = np.zeros((1, 2), dtype=np.int64)
+supports.count_added(np.array([3, 2]), np.array([[3, 1]]), added, 0, 0, 2, 9)
+made = [supports.popcount(bits[0]), added.tolist(), x.tolist()]
 print(json.dumps({"made": made, "compiled": Compiled.names}))
 """
 
-RIGHT = [3, [3, 1], [[-1.5, -1.5, -1.5], [1.5, 1.5, 1.5]]]
+RIGHT = [3, [[0, 1]], [[-1.5, -1.5, -1.5], [1.5, 1.5, 1.5]]]
 
 
 def start(cache: Path | str | None, **environment: str) -> subprocess.Popen[str]:
@@ -97,7 +97,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache after one process."""
     cache = tmp_path_factory.mktemp("cache")
     compiled = run(cache)
-    assert {"popcount", "add_common", "center_samples"} <= compiled
+    assert {"popcount", "count_added", "center_samples"} <= compiled
     return cache
 
 
@@ -110,7 +110,7 @@ def cache(filled: Path, tmp_path: Path) -> Path:
 def test_files_are_in_the_folder_that_numba_is_told(filled: Path) -> None:
     names = [path.name for path in files(filled)]
     assert all(name.endswith(".streamsvd") for name in names)
-    for kernel in ("supports.popcount", "supports.add_common", "moments.center_samples"):
+    for kernel in ("supports.popcount", "supports.count_added", "moments.center_samples"):
         assert any(name.startswith(kernel) for name in names), kernel
 
 
@@ -147,7 +147,7 @@ def test_damaged_files_are_compiled_anew(cache: Path) -> None:
     for path, harm in zip(harmed, harms, strict=False):
         path.write_bytes(harm(path.read_bytes()))
     before = {path: path.read_bytes() for path in harmed}
-    assert {"popcount", "add_common", "center_samples"} <= run(cache)
+    assert {"popcount", "count_added", "center_samples"} <= run(cache)
     assert files(cache) == harmed
     assert all(path.read_bytes() != before[path] for path in harmed)
     assert run(cache) == set()
@@ -343,6 +343,14 @@ def test_importing_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_kernels_can_still_be_called_as_python() -> None:
-    words = np.array([0b1011, 2**63], dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        assert supports.popcount.py_func(words) == supports.popcount(words) == 4
+    sizes, common = np.array([3, 2]), np.array([[3, 1]])
+    made = np.zeros((2, 1, 2), dtype=np.int64)
+    for call, added in zip((supports.count_added, supports.count_added.py_func), made, strict=True):
+        call(sizes, common, added, 0, 0, 2, 9)
+    assert made.tolist() == [[[0, 1]]] * 2
+
+
+def test_kernels_for_kernels_say_so() -> None:
+    """Without a way in for Python a call would end the process."""
+    with pytest.raises(TypeError, match="bits_set is for kernels to call"):
+        supports.bits_set(np.uint64(11))

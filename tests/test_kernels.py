@@ -10,6 +10,7 @@ from pathlib import Path
 import naive
 import numpy as np
 import pytest
+from helpers import reached
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -67,10 +68,21 @@ BLOCKS = {
 SCALES = [1.0, 1e-6, 1e6, 1e140, 1e-140, 1e-150, 1e-155, 3e-160, 1e-162, 1e-170, 1e-300]
 
 
+svd_of_block = reached(rotations.svd_2x2)
+eigen_of_block = reached(rotations.eigen_2x2)
+rotation_of_pair = reached(rotations.rotation_to_first)
+score_row = reached(scores.score_row)
+tail_score = reached(scores.tail_score)
+
+
+def rotation(c: float, s: float) -> np.ndarray:
+    return np.array([[c, -s], [s, c]])
+
+
 def svd_2x2(M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    left, right = np.empty((2, 2)), np.empty((2, 2))
-    rotations.svd_2x2(*(float(x) for x in M.ravel()), left, right)
-    return left, right
+    c, s, u, v, sign = svd_of_block(*(float(x) for x in M.ravel()))
+    assert abs(sign) == 1
+    return rotation(c, s), rotation(u, v) * [1, sign]
 
 
 def check_svd(M: np.ndarray) -> None:
@@ -117,9 +129,7 @@ def test_svd_2x2_leaves_nothing_of_a_diagonal_block_to_rounding() -> None:
 )
 def test_eigen_2x2(block: tuple[int, int, int], scale: float) -> None:
     a, b, d = (x * scale for x in block)
-    g, h = np.empty((2, 2)), np.empty((2, 2))
-    rotations.eigen_2x2(a, b, d, g, h)
-    np.testing.assert_array_equal(g, h)
+    g = rotation(*eigen_of_block(a, b, d))
     assert np.max(np.abs(g.T @ g - np.eye(2))) <= 4 * EPS
     M = np.array([[block[0], block[1]], [block[1], block[2]]], dtype=float)
     values = np.linalg.eigvalsh(M)[::-1]
@@ -141,8 +151,7 @@ def test_rotation_to_first_at_any_scale(pair: tuple[float, float], scale: float)
 
 
 def check_rotation(a: float, b: float) -> None:
-    Q = np.empty((2, 2))
-    rotations.rotation_to_first(a, b, Q)
+    Q = rotation(*rotation_of_pair(a, b))
     assert np.max(np.abs(Q.T @ Q - np.eye(2))) <= 4 * EPS
     assert np.linalg.det(Q) > 0
     norm = math.hypot(a, b)
@@ -157,14 +166,10 @@ def check_rotation(a: float, b: float) -> None:
 def test_long_products_stay_orthonormal() -> None:
     """Rounding errors of the factors' norms must not have a bias: they would add up linearly."""
     random = np.random.default_rng(0)
-    product, factor = np.eye(2), np.empty((2, 2))
+    product = np.eye(2)
     count = 20_000 if JIT else 2000
     for k, M in enumerate(random.standard_normal((count, 2, 2))):
-        if k % 2:
-            rotations.rotation_to_first(M[0, 0], M[0, 1], factor)
-        else:
-            rotations.svd_2x2(*M.ravel(), np.empty((2, 2)), factor)
-        product = product @ factor
+        product = product @ (rotation(*rotation_of_pair(*M[0])) if k % 2 else svd_2x2(M)[1])
     assert np.max(np.abs(product.T @ product - np.eye(2))) < 1e-13
 
 
@@ -221,7 +226,7 @@ def test_tail_scores_are_the_naive_ones(selection: str) -> None:
     expected = naive.scores(X, 4, selection)
     for i in range(4):
         for j in range(4, 12):
-            score = scores.tail_score(CODES[selection], X[i, i], X[i, j])
+            score = tail_score(CODES[selection], X[i, i], X[i, j])
             assert abs(score - expected[i, j]) < 1e-14
 
 
@@ -230,9 +235,9 @@ def test_tail_scores_are_the_naive_ones(selection: str) -> None:
 def test_a_diagonal_block_scores_exactly_zero(a: float, d: float) -> None:
     zero, out = np.zeros(1), np.ones(1)
     for selection in ("nuclear", "kogbetliantz"):
-        scores.score_row(CODES[selection], a, zero, zero, np.array([d]), 1, 0, 1, out)
+        score_row(CODES[selection], a, zero, zero, np.array([d]), 1, 0, 1, out)
         assert out[0] == 0
-    assert scores.tail_score(scores.NUCLEAR, a, 0.0) == 0
+    assert tail_score(scores.NUCLEAR, a, 0.0) == 0
 
 
 def best_of(head: list[list[float]], tail: list[list[float]], where: list[list[int]]) -> tuple:
@@ -240,6 +245,7 @@ def best_of(head: list[list[float]], tail: list[list[float]], where: list[list[i
     table = np.array(head)
     head_best = np.array([int(np.argmax(r)) if np.isfinite(r).any() else -1 for r in table])
     pairs, values = np.full((1, 2), -1), np.zeros(1)
+    work, places = np.empty((2, len(table))), np.empty(len(table), dtype=np.int64)
     scores.best_pairs(
         scores.NUCLEAR,
         np.zeros(len(table)),
@@ -250,6 +256,8 @@ def best_of(head: list[list[float]], tail: list[list[float]], where: list[list[i
         np.empty((0, 0), dtype=np.int64),
         0,
         -1.0,
+        work,
+        places,
         pairs,
         values,
     )

@@ -81,17 +81,19 @@ LOAD = "import sys, zarr; print(zarr.open_array(sys.argv[1], mode='r')[:].nbytes
 def python(code: str, argument: str, limit: int | None = None) -> subprocess.CompletedProcess[str]:
     """Run `code` in a new process, in at most `limit` bytes of private memory.
 
-    Kernels are compiled anew: that takes memory too.
+    With a limit kernels are compiled anew: that takes memory too.
     """
     command = ["prlimit", f"--data={limit}"] if limit else []
     command += [sys.executable, "-c", code, argument]
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    here = {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
+    here |= {"STREAMSVD_CACHE": "0"} if limit else {}
     return subprocess.run(
         command,
         capture_output=True,
         text=True,
         timeout=240,
-        env=os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "STREAMSVD_CACHE": "0"},
+        env=os.environ | here,
     )
 
 

@@ -1,11 +1,9 @@
 """Missing entries as the means of their features: the same as data that were filled by hand."""
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.array as da
 import naive
 import numpy as np
@@ -28,12 +26,15 @@ from streamsvd import (
 )
 from streamsvd.cli.commands import main
 from streamsvd.data.kinds import open_data
-from streamsvd.data.missing import Filled
+from streamsvd.data.missing import Filled, filled
+from streamsvd.data.source import Source
 from streamsvd.kernels import missing as kernels
 from streamsvd.options import Ask, Options
 from streamsvd.passes.gram import gram_matrix
 from streamsvd.passes.missing import find_missing
 from streamsvd.result.checks import counts_fault
+
+pytestmark = pytest.mark.usefixtures("serial_dask")
 
 N, SAMPLES, DEAD = 18, 230, (2, 11)
 KEPT = np.setdiff1d(np.arange(N), DEAD)
@@ -41,12 +42,6 @@ CODE = -99.0
 
 SVD: dict[str, Any] = {"n_transforms": 30}
 PCA: dict[str, Any] = {"max_fill": 0.3}
-
-
-@pytest.fixture(autouse=True)
-def _serial_dask() -> Iterator[None]:
-    with dask.config.set(scheduler="synchronous"):
-        yield
 
 
 def data(dead: tuple[int, ...] = DEAD, share: float = 0.1, dtype: str = "float64") -> np.ndarray:
@@ -88,8 +83,8 @@ def assert_alike(
     assert made.components.nnz == hand.components.nnz
     assert made.n_nonzeros == hand.n_nonzeros
     assert made.fill == hand.fill
-    np.testing.assert_allclose(
-        made.explained_variance, hand.explained_variance, rtol=max(tolerance, 1e-11)
+    np.testing.assert_allclose(  # a maximum: what is 1e-7 beside it is as high, to 1e-14
+        made.explained_variance, hand.explained_variance, rtol=1e-11
     )
     np.testing.assert_allclose(made.mean[kept], hand.mean, rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(made.scale[kept], hand.scale, rtol=max(tolerance, 1e-11))
@@ -133,7 +128,8 @@ def test_in_place(center: str | None, normalize: str | None, algorithm: str) -> 
 def test_without_centred_features(center: str | None, reduction: str) -> None:
     X = data()
     asked = {"center": center, "reduction": reduction}
-    assert_alike(pca(X, **asked), sparse_pca(by_hand(X), 3, **asked, **PCA), tolerance=1e-6)
+    # a search that starts from other roundings ends where it gains too little, not at the same bits
+    assert_alike(pca(X, **asked), sparse_pca(by_hand(X), 3, **asked, **PCA), tolerance=1e-7)
 
 
 @pytest.mark.parametrize("reduction", [None, "gram", "samples", "factor"])
@@ -239,10 +235,9 @@ def test_constant_features_are_constant() -> None:
         pca(sparse.csc_array(X), normalize="features")
 
 
-def _filled(x: Any, code: float | None = None) -> Filled:
-    source = Filled(open_data(x, Ask(1)), code, asks=True)
-    source.take(find_missing(source))
-    return source
+def _filled(x: Any, code: float | None = None) -> Source:
+    source = open_data(x, Ask(1))
+    return filled(source, find_missing(Filled(source, code, asks=True)), code)
 
 
 # --------------------------------------------------------------- what is made of a result

@@ -4,11 +4,10 @@ import json
 import shutil
 import tracemalloc
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.array as da
 import naive
 import numpy as np
@@ -34,21 +33,16 @@ from streamsvd import (
 from streamsvd.cli.commands import main
 from streamsvd.data.kinds import open_data
 from streamsvd.data.packing import packing_of
-from streamsvd.options import Ask, working_dtype
+from streamsvd.options import Ask
+from streamsvd.options.rules import working_dtype
 
 xr = pytest.importorskip("xarray")
 h5py = pytest.importorskip("h5py")
 
-pytestmark = pytest.mark.usefixtures("narrow_strips")
+pytestmark = pytest.mark.usefixtures("narrow_strips", "serial_dask")
 
 N, SAMPLES = 9, 101
 FIT: dict[str, Any] = {"n_transforms": 40, "center": "features"}
-
-
-@pytest.fixture(autouse=True)
-def _serial_dask() -> Iterator[None]:
-    with dask.config.set(scheduler="synchronous"):
-        yield
 
 
 def numbers(dtype: str = "int16") -> np.ndarray:

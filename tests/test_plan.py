@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from streamsvd import OptionError, ResourceError, sizes, system
-from streamsvd.options import parse_size
+from streamsvd.options.rules import parse_size
 from streamsvd.plan import Plan, make_plan
 from streamsvd.problem import Problem
 from streamsvd.sizes import chunk_width, strip_width

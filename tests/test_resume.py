@@ -851,12 +851,14 @@ OTHERS: dict[str, Any] = {
     "n_components": P - 1, "algorithm": "block", "batch_size": 2, "selection": "gain",
     "fill_penalty": 0.5, "max_fill": 0.9, "max_nonzeros": 2 * P, "max_nonzeros_per_component": 5,
     "pivot": True, "sample_axis": 0, "center": "features", "normalize": "samples",
-    "dtype": "float32", "missing_chunks": "fill", "decode": False, "tol": 1e-3, "random_state": 5,
+    "feature_weights": np.arange(1, 10),
+    "dtype": "float32", "missing": "mean", "missing_value": 7.0, "missing_chunks": "fill",
+    "decode": False, "tol": 1e-3, "random_state": 5,
 }  # fmt: skip
 """Another value of each option that is compared."""
 
-NOT_HERE = {"reduction", "rank", "sample_dim", "layer"}
-"""Compared too, but refused with a workspace, or for arrays without names."""
+NOT_HERE = {"reduction", "rank", "sample_dim", "layer", "feature_mask", "sample_weights"}
+"""Compared too, but refused with a workspace, or for arrays without names, or in its own test."""
 
 
 def test_an_option_is_compared_or_known_to_be_free() -> None:

@@ -12,7 +12,7 @@ from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_limits
 
 import streamsvd
-from streamsvd import OptionError, SourceError, SVDResult, sparse_pca, sparse_svd
+from streamsvd import OptionError, SourceError, StreamSVDWarning, SVDResult, sparse_pca, sparse_svd
 from streamsvd.cluster import forms
 
 N, SAMPLES, P = 30, 400, 4
@@ -257,13 +257,13 @@ def test_a_share_is_the_count_that_it_says(k: int) -> None:
 def test_the_remedy_of_too_small_a_budget_works(n: int, p: int) -> None:
     data = normal(n, 40)
     with pytest.raises(OptionError) as raised:
-        sparse_pca(data, p, max_fill=0.5 / n)
+        sparse_pca(data, p, max_fill=0.5 / n, sample_axis=1)
     words = str(raised.value)
     assert f"allows {p // 2} nonzeros in {p} components of {n} features" in words
     assert "needs at least one" in words
     found = re.search(r"raise it to ([\d.e-]+) or more", words)
     assert found is not None
-    made = sparse_pca(data, p, max_fill=float(found[1]), refine=False)
+    made = sparse_pca(data, p, max_fill=float(found[1]), refine=False, sample_axis=1)
     assert made.n_nonzeros >= p
 
 
@@ -296,7 +296,10 @@ def test_a_small_matrix_with_the_default_budget(n: int, most: int) -> None:
 
 
 def test_the_wrong_orientation() -> None:
-    with pytest.raises(OptionError, match="sample_axis=0"):
+    with (
+        pytest.warns(StreamSVDWarning, match="may be transposed"),
+        pytest.raises(OptionError, match="sample_axis=0"),
+    ):
         sparse_pca(X.T, N + 1)
 
 

@@ -127,7 +127,7 @@ def test_heat_map(made: SVDResult) -> None:
     np.testing.assert_array_equal(shown.get_array().filled(0), made.stability.toarray())
     assert shown.get_clim() == (0, 1)
     ticks = [text.get_text() for text in figure.axes[0].get_yticklabels()]
-    assert ticks == [f"{c + 1}, {made.mean_stability[c]:.0%} stable" for c in range(2)]
+    assert ticks == [f"{c}, {made.mean_stability[c]:.0%} stable" for c in range(2)]
     components = made.plot().axes[0]
     assert [text.get_text() for text in components.get_yticklabels()] == ticks
     assert components.images[0].get_clim() == (-1, 1)

@@ -1,7 +1,10 @@
 """What a result says of itself: text, HTML, what the fit took."""
 
+import base64
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from io import BytesIO
 from pathlib import Path
 
 import dask.array as da
@@ -9,9 +12,12 @@ import numpy as np
 import pytest
 import zarr
 from helpers import normal, write_zarr
+from matplotlib.image import imread
 from scipy import sparse
 
 from streamsvd import SVDResult, sparse_pca, sparse_svd
+from streamsvd.data.labels import Axis, named
+from streamsvd.result.percent import percent
 
 N, N_SAMPLES, P = 20, 300, 4
 X = normal(N, N_SAMPLES) * np.linspace(1, 3, N)[:, None]
@@ -57,7 +63,7 @@ def test_text_has_sizes_and_one_line_for_each_component(result: SVDResult) -> No
     assert ["read", f"{X.nbytes / 1024:.2f}", "kiB"] in cells
     for k, row in enumerate(result.components):
         share = f"{result.explained_variance_ratio[k]:.2%}"
-        assert [str(k + 1), f"{result.singular_values[k]:.6g}", str(row.nnz), share] in [
+        assert [str(k), f"{result.singular_values[k]:.6g}", str(row.nnz), share] in [
             line[:4] for line in cells
         ]
     assert max(map(len, lines)) <= 84
@@ -72,9 +78,14 @@ def test_text_of_many_components_is_short() -> None:
 def test_html_has_what_the_text_has(result: SVDResult) -> None:
     page = Page(result._repr_html_())
     text = [line.split() for line in repr(result).splitlines()[1:]]
-    for row in page.rows:
+    for row in page.rows[: -P - 1]:
         assert " ".join(row).split() in text
-    assert [row[0] for row in page.rows[-P:]] == ["1", "2", "3", "4"]
+    head, *rows = page.rows[-P - 1 :]
+    most = f"{result.explained_variance_ratio.max():.2%}"
+    assert head[3] == f"explained variance (bars: 0 to {most})"
+    for row in rows:
+        assert row in text
+    assert [row[0] for row in rows] == ["0", "1", "2", "3"]
     widths = [style for style in page.styles if "gradient" in style]
     assert len(widths) == P
     assert "100.0%" in widths[int(np.argmax(result.explained_variance_ratio))]
@@ -87,7 +98,71 @@ def test_html_of_unknown_variance_and_of_many_components() -> None:
     assert [row[3:] for row in unknown.rows[-15:]] == [["-", "-"]] * 15
     nothing = sparse_svd(np.zeros((5, 9)), 2)
     assert "<details open>" in nothing._repr_html_()
-    assert Page(nothing._repr_html_()).rows[-1][3] == "0.00%"
+    assert Page(nothing._repr_html_()).rows[-1][3] == "0%"
+
+
+def test_html_shows_components_as_images_where_they_are() -> None:
+    lat, lon = np.array([50.0, 60, 70, 80]), np.arange(5.0) * 10 + 5
+    made = sparse_pca(X, P, max_fill=0.2)
+    grid = Axis(("lat", "lon"), (4, 5), {"lat": lat, "lon": lon})
+    page = replace(made, features=grid)._repr_html_()
+    Page(page)
+    files = re.findall(r'src="data:image/png;base64,([^"]+)"', page)
+    assert len(files) == P
+    for row, file in zip(made.components.toarray(), files, strict=True):
+        pixels = imread(BytesIO(base64.b64decode(file)))[..., :3]
+        shown = row.reshape(4, 5)[::-1]  # north is up
+        is_grey = np.ptp(pixels, axis=2) == 0
+        np.testing.assert_array_equal(is_grey, shown == 0)
+        is_red = pixels[..., 0] > pixels[..., 2]
+        np.testing.assert_array_equal(is_red[~is_grey], shown[shown != 0] > 0)
+
+
+def test_html_shows_components_as_bars_with_names(result: SVDResult) -> None:
+    names = [f"<b>{k}</b> & co" for k in range(N)]
+    page = replace(result, features=named("name", names))._repr_html_()
+    assert "<b>" not in page
+    Page(page)
+    for c, (row, lines) in enumerate(zip(result.components, page.split("<tr>")[-P:], strict=True)):
+        bars = {int(k): -int(v) for k, v in re.findall(r"M(\d+) 0v(-?\d+)", lines)}
+        dense = row.toarray().ravel()
+        expected = np.round(10 * dense / abs(dense).max()).astype(int)
+        assert bars == {k: v for k, v in enumerate(expected.tolist()) if v}
+        assert f"<title>component {c}</title>" in lines
+        largest = int(abs(dense).argmax())
+        assert f"&lt;b&gt;{largest}&lt;/b&gt; &amp; co {dense[largest]:.2f}" in lines
+
+
+def test_html_of_many_features_is_small() -> None:
+    made = sparse_svd(normal(500, 60), 50, n_transforms=600)
+    assert len(made._repr_html_()) < 40_000
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.12345, "12.35%"),
+        (1.0, "100.00%"),
+        (0.0, "0%"),
+        (0.00999, "1.00%"),
+        (0.0003, "0.030%"),
+        (-0.00012, "-0.012%"),
+        (0.0000456, "0.0046%"),
+        (1.5e-8, "1.5e-06%"),
+        (np.nan, "-"),
+    ],
+)
+def test_percent_says_something(share: float, text: str) -> None:
+    assert percent(share) == text
+
+
+def test_percent_in_few_digits() -> None:
+    assert [percent(share, 1) for share in (0.123, 0.0099, 0.00996, 0.0003)] == [
+        "12.3%",
+        "0.99%",
+        "1.0%",
+        "0.030%",
+    ]
 
 
 # ------------------------------------------------------------------------------- what it took

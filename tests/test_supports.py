@@ -252,7 +252,7 @@ def test_the_budget_is_never_passed_and_used_as_far_as_possible(
 def test_the_budget_ends_the_run(fill: float, alpha: float) -> None:
     """By default, as documented: not a million transforms that turn rounding errors about."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamsvd.options.MOST_TRANSFORMS", 20_000)
+        patch.setattr("streamsvd.options.options.MOST_TRANSFORMS", 20_000)
         options: dict[str, Any] = {"reduction": "gram", "fill_penalty": alpha}
         result = sparse_svd(normal(30, 200), 3, max_fill=fill, **options)
     assert result.stopped == "converged"
@@ -503,7 +503,8 @@ def test_kernels_count_bits_of_many_words() -> None:
     for i in range(p):
         supports.count_added(sizes, common, added, i, i + 1, n, n)
     np.testing.assert_array_equal(np.triu(added, 1), np.triu(naive.new_nonzeros(sets, p), 1))
-    supports.join_supports(bits, sizes, common, added, 1, 149, rotation(0), n)
+    work = np.empty((2, 3), dtype=np.uint64)
+    supports.join_supports(bits, sizes, common, work, added, 1, 149, rotation(0), n)
     naive.mix_supports(sets, 1, 149, rotation(0))
     np.testing.assert_array_equal(np.triu(added, 1), np.triu(naive.new_nonzeros(sets, p), 1))
     assert sizes.tolist() == [len(s) for s in sets]

@@ -167,9 +167,8 @@ def test_same_bits_for_any_number_of_threads_that_search() -> None:
     """There are several where there are thousands of features."""
     wide = planted(2500, 40)
     assert search_threads(2500, P, 3) == 3
-    one, *others = (
-        sparse_pca(wide, P, max_nonzeros=200, reduction="samples", n_threads=n) for n in (1, 2, 5)
-    )
+    asked: dict[str, Any] = {"max_nonzeros": 200, "reduction": "samples", "sample_axis": 1}
+    one, *others = (sparse_pca(wide, P, n_threads=n, **asked) for n in (1, 2, 5))
     for other in others:
         assert other.components.toarray().tobytes() == one.components.toarray().tobytes()
         np.testing.assert_array_equal(other.explained_variance, one.explained_variance)
@@ -185,9 +184,10 @@ def test_an_interruption_does_not_wait_for_a_search(monkeypatch: pytest.MonkeyPa
         released.wait(60)
 
     monkeypatch.setattr("streamsvd.refinement.search._within", interrupted)
-    began = time.monotonic()
+    wide, began = planted(2500, 40), time.monotonic()
+    asked: dict[str, Any] = {"max_nonzeros": 200, "reduction": "samples", "sample_axis": 1}
     with pytest.raises(KeyboardInterrupt):
-        sparse_pca(planted(2500, 40), P, max_nonzeros=200, reduction="samples", n_threads=2)
+        sparse_pca(wide, P, n_threads=2, **asked)
     took = time.monotonic() - began
     released.set()
     assert took < 30
@@ -259,7 +259,7 @@ def test_choice(n: int, n_samples: int, memory: int, form: str) -> None:
 
 def test_the_choice_is_recorded_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", logger="streamsvd"):
-        result = sparse_pca(planted(5000, 30), P, max_nonzeros=BUDGET)
+        result = sparse_pca(planted(5000, 30), P, max_nonzeros=BUDGET, sample_axis=1)
     assert result.settings["reduction"] == "samples"
     assert "reduction='samples': 30 samples are few" in caplog.text
     assert re.search(r"reduction +samples\n", repr(result))

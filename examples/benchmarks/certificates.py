@@ -43,7 +43,7 @@ def main() -> None:
         small = x.T @ x if x.shape[0] > x.shape[1] else x @ x.T
         share = float(np.linalg.eigvalsh(small)[-15:].sum() / np.trace(small))
         for fill in FILLS.get(name, options.fills):
-            made = sparse_pca(x, 15, max_fill=fill, center=None, progress=False)
+            made = sparse_pca(x, 15, sample_axis=1, max_fill=fill, center=None, progress=False)
             began = time.perf_counter()
             better = made.refine(max_fill=fill, effort="high")
             seconds = time.perf_counter() - began

@@ -28,6 +28,7 @@ import naive  # noqa: E402
 from compiled import compiled_loop  # noqa: E402
 from datasets import Matrix, center_columns, load  # noqa: E402
 
+import streamsvd.algorithm.compiled  # noqa: E402
 from streamsvd import sparse_svd  # noqa: E402
 from streamsvd.kernels.rotations import SPAN  # noqa: E402
 
@@ -60,7 +61,7 @@ def compiled(x: Matrix, p: int, m: int, dtype: str) -> tuple[float, Any]:
     pairs = np.zeros((m, 2), dtype=np.int64)
     logs = np.zeros((2, m, 2, 2))
     start = time.perf_counter()
-    compiled_loop(work, p, m, peaks, pairs, logs[0], logs[1])
+    compiled_loop(work, work.view(bits), p, m, peaks, pairs, logs[0], logs[1])
     return time.perf_counter() - start, pairs
 
 
@@ -113,6 +114,7 @@ def main() -> None:
     parser.add_argument("--dtypes", nargs="+", default=kinds, choices=kinds)
     parser.add_argument("--sets", nargs="+", default=list(SIZES), choices=list(SIZES))
     args = parser.parse_args()
+    streamsvd.algorithm.compiled.FEW = 0  # as on a machine that has compiled the loop before
     for name, dtype in product(args.sets, args.dtypes):
         compare(center_columns(load(name, args.data)), name, dtype, args.transforms, args.repeat)
 

@@ -10,7 +10,6 @@ Gram matrix. Then what a fit of whole data takes with ``missing="mean"``, and wi
 
 import argparse
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,27 +17,17 @@ from typing import Any
 
 import numpy as np
 import zarr
+from clock import best
 
 from streamsvd import sparse_pca
 from streamsvd.data.kinds import open_data
-from streamsvd.data.missing import Filled
+from streamsvd.data.missing import Filled, filled
 from streamsvd.data.source import Source
 from streamsvd.options import Ask
 from streamsvd.passes.factor import data_of, factor_of
 from streamsvd.passes.gram import gram_matrix
 from streamsvd.passes.missing import find_missing
 from streamsvd.system import n_cpus
-
-
-def best(repeat: int, *works: Callable[[], Any]) -> list[float]:
-    """Least seconds of each of some calls, taken in turn."""
-    seconds = [np.inf] * len(works)
-    for _ in range(repeat):
-        for k, work in enumerate(works):
-            start = time.perf_counter()
-            work()
-            seconds[k] = min(seconds[k], time.perf_counter() - start)
-    return seconds
 
 
 def write(path: Path, numbers: np.ndarray, width: int) -> Path:
@@ -55,11 +44,10 @@ def whole(path: Path) -> Source:
     return open_data(path, Ask(1))
 
 
-def filled(path: Path) -> Filled:
+def with_means(path: Path) -> Source:
     """The store with -1 filled by the means, which are taken first."""
-    source = Filled(whole(path), -1)
-    source.take(find_missing(source))
-    return source
+    source = whole(path)
+    return filled(source, find_missing(Filled(source, -1)), -1)
 
 
 def pass_over(work: Callable[[Source], Any], opened: Callable[[Path], Source], path: Path) -> None:
@@ -87,12 +75,12 @@ def main() -> None:
             numbers = np.ascontiguousarray(numbers)
             path = write(Path(folder) / f"{k}.zarr", numbers, width)
             clean = write(Path(folder) / f"{k}-whole.zarr", np.maximum(numbers, 0), width)
-            work(filled(path))  # compile
+            work(with_means(path))  # compile
             with_missing, without, means = best(
                 args.repeat,
-                partial(pass_over, work, filled, path),
+                partial(pass_over, work, with_means, path),
                 partial(pass_over, work, whole, clean),
-                partial(filled, path),
+                partial(with_means, path),
             )
             print(
                 f"{name}: {with_missing:.2f} s, of which means {means:.2f} s; whole {without:.2f} "

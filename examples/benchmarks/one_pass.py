@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import zarr
+from clock import best
 from dask.utils import format_bytes
 
 from streamsvd import sparse_svd
@@ -25,17 +26,6 @@ from streamsvd.options import Ask
 from streamsvd.passes.gram import gram_matrix
 from streamsvd.sizes import batch_samples
 from streamsvd.system import n_cpus
-
-
-def best(repeat: int, *works: Callable[[], Any]) -> list[float]:
-    """Least seconds of each of some calls, taken in turn."""
-    seconds = [np.inf] * len(works)
-    for _ in range(repeat):
-        for k, work in enumerate(works):
-            start = time.perf_counter()
-            work()
-            seconds[k] = min(seconds[k], time.perf_counter() - start)
-    return seconds
 
 
 def make_store(path: str, n: int, n_samples: int, chunk: int) -> None:

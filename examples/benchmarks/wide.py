@@ -89,7 +89,7 @@ def main() -> None:
         for fill in options.fill:
             row: list[Any] = [name, f"{100 * fill:g} %"]
             began = time.process_time()
-            result = sparse_pca(x, p, max_fill=fill, progress=False)
+            result = sparse_pca(x, p, max_fill=fill, sample_axis=1, progress=False)
             seconds = time.process_time() - began
             row += [100 * explained(x, result.components.toarray()) / best, seconds]
             began = time.process_time()

@@ -11,7 +11,7 @@ from streamsvd.algorithm.log import Moves
 from streamsvd.algorithm.seam import Leading
 from streamsvd.algorithm.supports import Supports
 from streamsvd.arrays import Array
-from streamsvd.kernels.rotations import move_lead, pair_factors
+from streamsvd.kernels.rotations import move_lead, pair_factors, symmetric_factors
 from streamsvd.kernels.scores import SELECTION_CODES, best_pairs, drop_unfit, update_scores
 from streamsvd.kernels.steps import Fill, Index
 from streamsvd.matrix.partition import Report
@@ -59,6 +59,8 @@ class Coordinator:
         self._head_best = np.full(self.n_components, -1, dtype=np.int64)
         self._tail_value = np.zeros((0, self.n_components), dtype=head.dtype)
         self._tail_where = np.zeros((0, self.n_components), dtype=np.int64)
+        self._work = np.empty((2, self.n_components))
+        self._where = np.empty(self.n_components, dtype=np.int64)
         self._moves = Moves.room(0)
 
     def start_up(self, reports: list[Report]) -> None:
@@ -88,6 +90,8 @@ class Coordinator:
             self._added,
             room,
             threshold,
+            self._work,
+            self._where,
             moves.pairs,
             moves.tails,
         )
@@ -109,9 +113,11 @@ class Coordinator:
     def factor(self, moves: Moves) -> None:
         """Write the factors of the SVD of each pair's 2x2 block, ``M = G S H^T``."""
         pairs, tails, g, h, _ = moves
-        pair_factors(
-            self.head, self.lead, self.diag, pairs, tails, self.n_samples, self.symmetric, g, h
-        )
+        state = (self.head, self.lead, self.diag, pairs)
+        if self.symmetric:
+            symmetric_factors(*state, g, h)
+        else:
+            pair_factors(*state, tails, self.n_samples, g, h)
 
     def rotate(self, moves: Moves) -> Array:
         """Apply the moves to the columns held here; returns the columns i, which travel with them.
@@ -153,6 +159,8 @@ class Coordinator:
             self.diag,
             self._scores,
             self._head_best,
+            self._work,
+            self._where,
             self._added,
             self._weights,
         )
@@ -163,7 +171,8 @@ class Coordinator:
         if self._supports is not None:
             return self._supports.arrays
         none = np.empty((0, 0), dtype=np.int64)
-        return Fill(none.view(np.uint64), none.ravel(), none, 0, 0)
+        bits = none.view(np.uint64)
+        return Fill(bits, none.ravel(), none, bits, 0, 0)
 
     def _update_scores(self, pairs: Array, values: Array) -> None:
         update_scores(

@@ -14,7 +14,7 @@ from streamsvd.algorithm.block_steps import (
     make_block_coordinator,
     random_blocks,
 )
-from streamsvd.algorithm.compiled import compiled_algorithm_1
+from streamsvd.algorithm.compiled import algorithm_1_here
 from streamsvd.algorithm.coordinator import Coordinator, make_coordinator
 from streamsvd.algorithm.log import TransformLog
 from streamsvd.algorithm.seam import Executor, Leading
@@ -73,7 +73,7 @@ class Pairs:
         if problem.selection == "random":
             picks = random_pairs(coordinator, executor, problem.seed, len(self.log))
         elif executor.here is not None:
-            return compiled_algorithm_1(
+            return algorithm_1_here(
                 coordinator, executor.here, self.log, m, threshold, batch, after_step
             )
         return algorithm_1(coordinator, executor, self.log, m, threshold, batch, picks, after_step)

@@ -60,6 +60,7 @@ class Supports:
         self._sizes = np.ones(n, dtype=np.int64)
         self._common = np.eye(p, n, dtype=np.int64)
         self.added = np.zeros((p, n), dtype=np.int64)
+        self._work = np.empty((2, len(self._bits)), dtype=np.uint64)
         self.weights = (1.0 + np.arange(2 * n + 1)) ** -fill_penalty
         self.max_nonzeros = max_nonzeros
         self._cap = n if max_per_component is None else max_per_component
@@ -74,7 +75,7 @@ class Supports:
     @property
     def arrays(self) -> Fill:
         """All of it but `added` and `weights`."""
-        return Fill(self._bits, self._sizes, self._common, self._cap, self.max_nonzeros)
+        return Fill(self._bits, self._sizes, self._common, self._work, self._cap, self.max_nonzeros)
 
     @property
     def room(self) -> int:
@@ -93,7 +94,8 @@ class Supports:
 
     def join(self, i: int, j: int, g: Array) -> None:
         """Take in a transform with the factor `g` on the columns i and j."""
-        join_supports(self._bits, self._sizes, self._common, self.added, i, j, g, self._cap)
+        arrays = (self._bits, self._sizes, self._common, self._work, self.added)
+        join_supports(*arrays, i, j, g, self._cap)
 
 
 class BlockSupports:

@@ -15,6 +15,7 @@ from scipy import sparse
 
 from streamsvd.arrays import Array
 from streamsvd.data import Source
+from streamsvd.data.present import ALL, Present
 from streamsvd.kernels.sparse import normalize_sparse
 from streamsvd.passes.centring import finish_gram, gram_about
 from streamsvd.passes.gram import GramSum, multiplies_sparse
@@ -39,6 +40,8 @@ class FoldSums:
     center, normalize : {None, "features", "samples"}
     name : str
         Of the data, in errors.
+    present : Present
+        Of the data, see `Source.present`.
     """
 
     nodes: list[Array]
@@ -47,6 +50,7 @@ class FoldSums:
     center: str | None
     normalize: str | None
     name: str
+    present: Present = ALL
 
     def gram(self, folds: Iterable[int]) -> tuple[Array, Preprocessing]:
         """``X X^T`` of the samples of some folds, centred and scaled by what they tell themselves.
@@ -62,7 +66,7 @@ class FoldSums:
         listed = ", ".join(str(fold) for fold in (first, *others))
         name = f"{self.name} (folds {listed})"
         with one_blas_thread:
-            return finish_gram(node, learned, self.shift, count, name)
+            return finish_gram(node, learned, self.shift, count, name, self.present)
 
     def without(self, fold: int) -> tuple[Array, Preprocessing]:
         """The same of all folds but one: what is fitted to."""
@@ -94,6 +98,16 @@ class FoldedSamples(SummedSamples):
         self.name, self.sample_axis = source.name, source.sample_axis
         self.features, self.samples = source.features, source.samples
         self.packing, self.bytes_read = source.packing, source.bytes_read
+        self.mask, self.present, self.whole = source.mask, source.present, source
+
+    @property
+    def n_all(self) -> int:
+        """Features of the data, also those that are left out."""
+        return self.whole.n_all
+
+    def latitudes(self) -> Array | None:
+        """Of all features of the data."""
+        return self.whole.latitudes()
 
 
 def sum_folds(
@@ -135,7 +149,7 @@ def sum_folds(
         assert shift is not None  # noqa: S101  (there is a sample)
         nodes = [total.node() for total in sums]
     counts = [total.n_samples for total in sums]
-    return FoldSums(nodes, counts, shift, center, normalize, source.name)
+    return FoldSums(nodes, counts, shift, center, normalize, source.name, source.present)
 
 
 def _first_sample(strip: Any, center: str | None, normalize: str | None) -> Array:

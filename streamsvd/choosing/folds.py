@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvd.arrays import Array
 from streamsvd.errors import OptionError
-from streamsvd.options import one_of, whole
+from streamsvd.options.rules import one_of, whole
 
 SPLITS = ("random", "blocked")
 

@@ -12,7 +12,8 @@ from streamsvd.choosing.validated import grid_points
 from streamsvd.data import Source
 from streamsvd.errors import OptionError
 from streamsvd.fitting import resolve
-from streamsvd.options import Options, number
+from streamsvd.options import Options
+from streamsvd.options.rules import number, whole
 
 FIT: dict[str, Any] = {
     "max_nonzeros": None,
@@ -48,6 +49,7 @@ class Grid:
             number(0.0, 1.0).check("max_fill", fill)
         n, options = source.n_features, []
         for p in numbers:
+            whole(1).check("n_components", p)
             row = [
                 Options.of_pca(arguments | FIT | {"n_components": p, "max_fill": fill}, n)
                 for fill in fills

@@ -6,8 +6,8 @@ import numpy as np
 
 from streamsvd.choosing.rule import mean_and_error
 from streamsvd.errors import OptionError
-from streamsvd.result.canvas import logarithmic, new_figure, plain
-from streamsvd.result.loadings import CATEGORIES, MARKERS
+from streamsvd.result.canvas import MARKERS, curve_colors, logarithmic, new_figure, plain, put_title
+from streamsvd.result.percent import percent
 
 LABELS = {
     "predicted_variance": "variance predicted of samples left out, %",
@@ -25,12 +25,13 @@ def draw(made: Any, score: str) -> Any:
     mean, error = (100 * values for values in mean_and_error(getattr(made, score)))
     fills = 100 * np.array(made.max_fill)
     order = np.argsort(fills)
+    colors = curve_colors(len(made.n_components))
     for i, p in enumerate(made.n_components):
         ax.errorbar(
             fills[order],
             mean[i, order],
             error[i, order],
-            color=CATEGORIES[i % len(CATEGORIES)],
+            color=colors[i],
             marker=MARKERS[i % len(MARKERS)],
             markersize=4,
             capsize=2,
@@ -47,8 +48,9 @@ def draw(made: Any, score: str) -> Any:
     ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     plain(ax)
     chosen = made.chosen
-    figure.suptitle(
+    put_title(
+        figure,
         f"{made.folds} folds; chosen: {chosen.n_components} "
-        f"component{'s' if chosen.n_components > 1 else ''}, fill {chosen.max_fill:.3g}"
+        f"component{'s' if chosen.n_components > 1 else ''}, fill {percent(chosen.max_fill)}",
     )
     return figure

@@ -21,7 +21,10 @@ from streamsvd.choosing.scores import Model, held_out_scores
 from streamsvd.choosing.stability import stability_of
 from streamsvd.choosing.validated import CrossValidation, chosen_of
 from streamsvd.data import Source
-from streamsvd.fitting import fit, resolve
+from streamsvd.data.missing import Missing, filled
+from streamsvd.data.weights import weights_of
+from streamsvd.fitting import fit, resolve, with_means
+from streamsvd.options.rules import MISSING_ENTRIES
 from streamsvd.progress import Progress, progress_bar
 from streamsvd.refinement import Refined
 from streamsvd.result import SVDResult
@@ -38,12 +41,25 @@ def cross_validate(
 ) -> CrossValidation:
     """Run `streamsvd.sparse_pca_cv`."""
     began = time.monotonic()
+    found, code = arguments["missing"], arguments["missing_value"]
+    MISSING_ENTRIES.check("missing", found)
+    given, arguments = arguments, arguments | {"missing": "error", "missing_value": None}
     folding = Folding(**{one.name: arguments[one.name] for one in fields(Folding)})
     grid = Grid.of(source, arguments)
+    source.weigh(weights_of(source, arguments["feature_weights"]))
     labels = folding.labels(source.n_samples)
+    missing = None
+    if found == "mean":  # known before folds are summed up, which is one pass
+        source, missing = with_means(source, code, progress)
+        grid = Grid.of(source, arguments)
+    else:
+        source = filled(source, None, code)
+    about = {name: given[name] for name in ("missing", "missing_value")}
     largest = max((one for row in grid.options for one in row), key=lambda o: o.n_components)
     most = largest.memory_bytes or free_memory() // 2
     problem = resolve(source, largest)
+    if largest.normalize == "variables":
+        source.scale_variables(source.features)
     sizes = [int(np.count_nonzero(labels == fold)) for fold in range(folding.folds)]
     peak = check_memory(problem, sizes, 2 * labels.nbytes, most)
     logger.info(
@@ -52,9 +68,10 @@ def cross_validate(
     )  # fmt: skip
     n_threads = largest.n_threads or n_cpus()
     with progress_bar(progress, "folds", source.n_samples) as advance:
-        asked = (largest.center, largest.normalize, problem.strip_width(most), n_threads)
+        asked = (largest.center, largest.scales, problem.strip_width(most), n_threads)
         sums = sum_folds(source, labels, *asked, advance)
-    return _Validation(source, grid, folding, labels, sums, n_threads, most, progress).done(began)
+    how = (n_threads, most, progress, missing, about)
+    return _Validation(source, grid, folding, labels, sums, *how).done(began)
 
 
 @dataclass
@@ -69,6 +86,9 @@ class _Validation:
     n_threads: int
     memory_limit: int
     progress: Progress
+    missing: Missing | None
+    about: dict[str, Any]
+    """What the settings say of what is missing."""
 
     def done(self, began: float) -> CrossValidation:
         """Do all of it."""
@@ -151,4 +171,6 @@ class _Validation:
         found = self._at(point, made.gram)
         if found.energies.sum() > (1.0 + TIE) * made.refined.energies.sum():
             made = replace(made, refined=found)
-        return replace(made, stability=stability_of(made.components, others))
+        made = replace(made, missing=self.missing, settings=made.settings | self.about)
+        stability = stability_of(made.fitted_components, others)
+        return replace(made, stability=made.widened(stability))

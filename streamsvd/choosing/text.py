@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 from dask.utils import format_bytes
 
 from streamsvd.choosing.rule import GridPoint
-from streamsvd.result.text import aligned, cell, facts_table, percent, table
+from streamsvd.result.notebook import BAR, cell, facts_table, rows_table
+from streamsvd.result.percent import percent
+from streamsvd.result.text import aligned, table
 
 HEAD = ("components", "fill", "nonzeros", "predicted", "+-", "explained", "+-", "")
 
@@ -63,13 +66,15 @@ def lines(made: Any) -> list[str]:
 
 
 def html(made: Any) -> str:
-    """The same as tables."""
-    body = "".join(f"<tr>{_cells(row, 'td')}</tr>" for row in rows(made))
+    """The same as tables, with bars of both scores on one scale, which ends at the largest."""
+    table = made.table()
+    scores = [[row.predicted_variance, row.explained_variance] for row in table]
+    widths = 100 * np.maximum(scores, 0) / (np.max(scores, initial=0.0) or 1.0)
+    bars = dict(zip((HEAD.index("predicted"), HEAD.index("explained")), (0, 1), strict=True))
+    body = [[cell(name, tag="th") for name in HEAD]]
+    for texts, ends in zip(rows(made), widths.tolist(), strict=True):
+        styles = {k: BAR.format(width=ends[which]) for k, which in bars.items()}
+        body.append([cell(text, style=styles.get(k, "")) for k, text in enumerate(texts)])
     return (
-        f"<div><strong>CrossValidation</strong>{facts_table(facts(made))}"
-        f"<table><tr>{_cells(HEAD, 'th')}</tr>{body}</table></div>"
+        f"<div><strong>CrossValidation</strong>{facts_table(facts(made))}{rows_table(body)}</div>"
     )
-
-
-def _cells(values: tuple[str, ...], tag: str) -> str:
-    return "".join(cell(value, tag=tag) for value in values)

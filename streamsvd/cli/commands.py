@@ -5,7 +5,9 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,14 +20,15 @@ from streamsvd.cli.options import (
     FIT,
     PCA,
     QUIET,
+    SAMPLE_WEIGHTS,
     SCHEDULER,
     THREADS,
     option,
     options_of,
     sample_axis_option,
 )
-from streamsvd.errors import OptionError, StreamSVDError
-from streamsvd.options import DTYPES
+from streamsvd.errors import OptionError, StreamSVDError, StreamSVDWarning
+from streamsvd.options.rules import DTYPES
 from streamsvd.version import __version__
 
 
@@ -37,7 +40,8 @@ class Commands(click.Group):
         notes = Notes()
         logging.getLogger("streamsvd").addHandler(notes)
         try:
-            return super().invoke(ctx)
+            with warnings_shown():
+                return super().invoke(ctx)
         except KeyboardInterrupt as stop:
             if not str(stop):  # else the note on how to go on has been shown
                 click.echo("Interrupted.", err=True)
@@ -49,6 +53,23 @@ class Commands(click.Group):
             raise click.ClickException(in_our_words(message)) from error
         finally:
             logging.getLogger("streamsvd").removeHandler(notes)
+
+
+@contextmanager
+def warnings_shown() -> Iterator[None]:
+    """Show the library's warnings without the line of code that they are about."""
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *args: Any, **more: Any) -> None:
+        if issubclass(category, StreamSVDWarning):
+            click.echo(f"Warning: {in_our_words(str(message))}", err=True)
+        else:
+            usual(message, category, *args, **more)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", StreamSVDWarning)
+        warnings.showwarning = show
+        yield
 
 
 class Notes(logging.Handler):
@@ -87,8 +108,9 @@ def in_our_words(message: str) -> str:
 def main() -> None:
     """Sparse orthonormal components of data larger than memory.
 
-    SOURCE is always a Zarr array of numbers, by default features x samples (samples are columns);
-    `streamsvd convert` makes one of other files.
+    SOURCE is a Zarr array of numbers, an AnnData (.h5ad, .zarr), a dataset in an HDF5 or NetCDF 4
+    file (x.nc/t2m) or an .npy file. Samples are columns by default, and rows of AnnData. Others,
+    .csv for example, are written to Zarr by `streamsvd convert`.
     """
 
 
@@ -143,7 +165,7 @@ def cv(
     """Choose the number of components and the fill on samples left out."""
     from streamsvd import sparse_pca_cv
     from streamsvd.choosing.text import lines
-    from streamsvd.result.loadings import check_file
+    from streamsvd.result.pictures import check_file
 
     picture = None if plot is None else Path(plot).expanduser()
     if picture is not None:
@@ -176,6 +198,7 @@ def info(result: str) -> None:
 @click.argument("result")
 @click.argument("source")
 @option("--out", "Where the scores go; new.", "SCORES.zarr", required=True)
+@option("--dtype", "Precision of the scores. [default: float64]", values=DTYPES)
 @options_of(AS_FITTED)
 @SCHEDULER
 @QUIET
@@ -193,7 +216,7 @@ def transform(result: str, source: str, out: str, scheduler: str | None, **optio
 @main.command()
 @click.argument("result")
 @click.argument("source")
-@options_of(AS_FITTED)
+@options_of(AS_FITTED, [SAMPLE_WEIGHTS])
 @option(
     "--gram-limit",
     "Leave out the true singular values if the features x features matrix is larger.",
@@ -243,9 +266,19 @@ def certificate(result: str, source: str, scheduler: str | None, **options: Any)
 @click.argument("result")
 @option(
     "--kind",
-    "Loadings; how often they are chosen, after `cv`; explained variance; that "
-    "or the accuracy against transforms and fill; scores.",
-    values=["components", "stability", "scree", "variance", "accuracy", "scores"],
+    "All loadings; the largest of each component; how often they are chosen, after `cv`; "
+    "explained variance; that or the accuracy against transforms and fill; scores; these with the "
+    "largest loadings.",
+    values=[
+        "components",
+        "loadings",
+        "stability",
+        "scree",
+        "variance",
+        "accuracy",
+        "scores",
+        "biplot",
+    ],
     default="components",
 )
 @option("--out", "Where the picture goes, as its ending says.", "PICTURE.png", required=True)
@@ -258,20 +291,25 @@ def certificate(result: str, source: str, scheduler: str | None, **options: Any)
 )
 @option(
     "--image-shape",
-    "Draw components as images of so many rows and columns. [default: as a heat map]",
+    "Draw components as images of so many rows and columns. [default: as the features say]",
     "ROWS COLUMNS",
     nargs=2,
     type=int,
 )
 @option(
-    "--pair", "Components of the scores, counted from 0.", "I J", nargs=2, type=int, default=(0, 1)
+    "--pair",
+    "Components of scores and biplot, counted from 0.",
+    "I J",
+    nargs=2,
+    type=int,
+    default=(0, 1),
 )
 @options_of(AS_FITTED)
 @QUIET
 def plot(result: str, out: str, overwrite: bool, **options: Any) -> None:
     """Draw RESULT; needs matplotlib, see the extra `plot`."""
     from streamsvd import SVDResult
-    from streamsvd.result.loadings import check_file
+    from streamsvd.result.pictures import check_file
 
     path = Path(out).expanduser()
     check_file(path, overwrite)
@@ -303,11 +341,18 @@ def plot(result: str, out: str, overwrite: bool, **options: Any) -> None:
     type=int,
     default=0,
 )
+@option(
+    "--id-column",
+    'Column of a text file with the names of the rows, by the header; "" if it has no name there. '
+    "[default: none]",
+    "NAME",
+)
 @QUIET
 def convert(source: str, out: str, **options: Any) -> None:
     """Convert IN (.npy, .npz, .mat, .csv, .tsv, .txt, also .csv.gz ...) to a Zarr array.
 
-    Rows stay rows and columns columns. IN is not loaded whole, unless it is a .mat file.
+    Rows stay rows and columns columns. Names in text files are kept, in an AnnData; NA and empty
+    fields are missing values. IN is not loaded whole, unless it is a .mat file.
     """
     from streamsvd.cli.convert import convert as run
 
@@ -317,6 +362,8 @@ def convert(source: str, out: str, **options: Any) -> None:
     longer = " (the longer one)" if options["sample_axis"] is None else ""
     click.echo(f"saved {out}: {_by(done.shape)}, {done.dtype}, in chunks of {_by(done.chunks)}")
     click.echo(f"samples are on axis {done.sample_axis}{longer}")
+    if done.is_named:
+        click.echo("names are kept: the array is X of an AnnData")
     click.echo(f"Fit it with: streamsvd fit {out} --sample-axis {done.sample_axis} ...")
 
 
@@ -347,12 +394,6 @@ def _fit_and_save(
         result = method(source, client=client, **options)
     result.save(out, overwrite=overwrite)
     _echo([*summary(result), f"saved               {out}"])
-    if result.n_features > result.n_samples:
-        click.echo(
-            f"Note: {result.n_features} features are more than {result.n_samples} samples; if they "
-            f"are the other way round, pass --sample-axis {1 - result.sample_axis}.",
-            err=True,
-        )
 
 
 def _echo(lines: list[str]) -> None:

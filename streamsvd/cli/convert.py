@@ -5,7 +5,6 @@ it chunk by chunk.
 """
 
 import gzip
-import io
 import os
 import tempfile
 import warnings
@@ -19,29 +18,31 @@ from numpy.lib import format as npy
 from scipy import io as scipy_io
 
 from streamsvd.arrays import Array
+from streamsvd.cli.text_tables import DELIMITERS, Parsed, names_in, parse_table
+from streamsvd.data.hdf5_files import ENDINGS as HDF5_ENDINGS
 from streamsvd.errors import OptionError, SourceError
-from streamsvd.options import parse_size, working_dtype
+from streamsvd.options.rules import parse_size, working_dtype
 from streamsvd.progress import Progress, progress_bar
-from streamsvd.storage.outputs import new_output, refuse_existing
-
-DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": None}
-"""What separates fields in text files, by the end of the name; None for white space."""
-
+from streamsvd.storage.outputs import Names, new_output, refuse_existing
 
 PIECE = 2**20
-"""Bytes of text parsed, or unpacked from a zip file, at a time."""
+"""Bytes unpacked from a zip file at a time."""
 
 
 Shape = tuple[int, ...]
 
 
 class Conversion(NamedTuple):
-    """What `convert` wrote: a Zarr array with the rows and columns of the input."""
+    """What `convert` wrote: a Zarr array with the rows and columns of the input.
+
+    Where something `is_named`, that array is the `X` of an AnnData.
+    """
 
     shape: Shape
     chunks: Shape
     dtype: np.dtype[Any]
     sample_axis: int
+    is_named: bool
 
 
 def convert(
@@ -54,11 +55,16 @@ def convert(
     dtype: str | None = None,
     delimiter: str | None = None,
     skip_lines: int = 0,
+    id_column: str | None = None,
     progress: Progress = None,
 ) -> Conversion:
     """Write a file as a new Zarr array of the same orientation.
 
-    The array is written beside `out` and renamed at the end.
+    Text with names, in a header or an `id_column`, becomes an AnnData: a group of the array `X`,
+    with names of rows in `obs` and of columns in `var`. Either is read by the path `out`, with the
+    names of features.
+
+    What is written is written beside `out` and renamed at the end.
 
     Parameters
     ----------
@@ -79,8 +85,12 @@ def convert(
         What separates fields of a text file: by default a comma in ``.csv``, a tab in ``.tsv`` and
         white space in ``.txt``.
     skip_lines : int
-        Lines to leave out at the start of a text file. The next line is a header, and left out as
-        well, when none of its fields is a number. ``#`` starts a comment.
+        Lines to leave out at the start of a text file. The next line is a header, the names of the
+        columns, when none of its fields is a number. ``#`` starts a comment. Empty fields, ``NA``
+        and the like (`cli.text_tables.MISSING`) are missing values: NaN.
+    id_column : str, optional
+        Name in the header of the column of a text file that has the names of the rows; ``""`` for a
+        column without a name, as pandas and R write it.
     progress : bool or callable, optional
         As in `sparse_svd`.
 
@@ -95,7 +105,7 @@ def convert(
     beside `out`, for the time of the run, the plain numbers of ``.npz`` and text files.
     """
     path, target = Path(source).expanduser(), Path(out).expanduser().absolute()
-    kind = _kind(path, key, delimiter, skip_lines)
+    kind = _kind(path, key, delimiter, skip_lines, id_column)
     limit = parse_size("chunk_bytes", chunk_bytes)
     wanted = None if dtype is None else working_dtype(np.dtype(np.float64), dtype)
     if sample_axis not in (None, 0, 1):
@@ -103,7 +113,7 @@ def convert(
     refuse_existing(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
-        scratch = Path(folder)
+        scratch, table = Path(folder), None
         try:
             if kind == ".npy":
                 array = _open_npy(path)
@@ -113,26 +123,37 @@ def convert(
                 array = _open_mat(path, key)
             else:
                 separator = DELIMITERS[kind] if delimiter is None else delimiter
-                array = _open_text(path, separator, skip_lines, scratch / "parsed", progress)
+                asked = (separator, skip_lines, id_column)
+                table, numbers = parse_table(path, *asked, scratch, progress)
+                double = np.dtype(np.float64)
+                _check_matrix(str(path), table.shape, double)
+                array = _map(numbers, table.shape, False, double, str(path))
         except (EOFError, gzip.BadGzipFile, zipfile.BadZipFile, zlib.error) as error:
             raise SourceError(f"{path} is damaged: {error}") from error
-        return _write(array, target, path, limit, sample_axis, wanted, progress)
+        return _write(array, target, path, limit, sample_axis, wanted, table, progress)
 
 
-def _kind(path: Path, key: str | None, delimiter: str | None, skip_lines: int) -> str:
+def _kind(
+    path: Path, key: str | None, delimiter: str | None, skip_lines: int, id_column: str | None
+) -> str:
     """The format, from the end of the name; refuses options that this format does not have."""
     is_packed = path.suffix.lower() == ".gz"
     kind = Path(path.stem if is_packed else path.name).suffix.lower()
     is_text = kind in DELIMITERS
     if not is_text and (is_packed or kind not in (".npy", ".npz", ".mat")):
+        if kind in HDF5_ENDINGS:
+            raise SourceError(
+                f"{path} needs no conversion: HDF5 files are read as they are, for example by "
+                f"`streamsvd pca {path}`, or `streamsvd pca {path}/NAME` for a dataset in it"
+            )
         known = ", ".join([".npy", ".npz", ".mat", *DELIMITERS])
         raise SourceError(f"cannot convert {path}: need {known}, the last three also with .gz")
     if not path.is_file():
         raise SourceError(f"{path} is not a file" if path.exists() else f"no such file: {path}")
     if key is not None and kind not in (".npz", ".mat"):
         raise OptionError(f"{path} holds one matrix; key={key} is for .npz and .mat files")
-    if (delimiter is not None or skip_lines) and not is_text:
-        raise OptionError(f"{path} is no text file; leave out delimiter and skip_lines")
+    if (delimiter is not None or skip_lines or id_column is not None) and not is_text:
+        raise OptionError(f"{path} is no text file; leave out delimiter, skip_lines and id_column")
     if delimiter is not None and (len(delimiter) != 1 or delimiter in "#\r\n.+-0123456789eE"):
         raise OptionError(f"delimiter must be one character, not of a number; got {delimiter!r}")
     if skip_lines < 0:
@@ -147,6 +168,7 @@ def _write(
     limit: int,
     sample_axis: int | None,
     wanted: np.dtype[Any] | None,
+    table: Parsed | None,
     progress: Progress,
 ) -> Conversion:
     rows, columns = array.shape
@@ -155,8 +177,9 @@ def _write(
     dtype = (wanted or array.dtype).newbyteorder("=")
     step = min(max(1, limit // (n_features * dtype.itemsize)), n_samples)
     chunks = (n_features, step) if axis else (step, n_features)
+    names = {} if table is None else _names_of(table)
     with (
-        new_output(path, (rows, columns), chunks, dtype) as target,
+        new_output(path, (rows, columns), chunks, dtype, names) as target,
         progress_bar(progress, "convert", n_samples) as advance,
     ):
         for start in range(0, n_samples, step):
@@ -164,7 +187,18 @@ def _write(
             where = (slice(None), samples) if axis else (samples, slice(None))
             target[where] = _cast(array[where], dtype, source)
             advance(samples.stop - start)
-    return Conversion((rows, columns), chunks, dtype, axis)
+    return Conversion((rows, columns), chunks, dtype, axis, bool(names))
+
+
+def _names_of(table: Parsed) -> dict[str, Names]:
+    """Names by the table of an AnnData that they belong to."""
+    names: dict[str, Names] = {}
+    columns, rows = table.columns, table.rows
+    if columns is not None:
+        names["var"] = len(columns), lambda start, stop: columns[start:stop]
+    if rows is not None:
+        names["obs"] = table.shape[0], lambda start, stop: names_in(rows, start, stop)
+    return names
 
 
 def _cast(block: Any, dtype: np.dtype[Any], source: Path) -> Array:
@@ -267,84 +301,3 @@ def _choose(path: Path, key: str | None, names: list[str]) -> str:
             f"{path} holds {len(names)} matrices{wrong}; pass key= with one of: {', '.join(names)}"
         )
     return key
-
-
-# -------------------------------------------------------------------------------------- text
-
-
-def _open_text(
-    path: Path, separator: str | None, skip_lines: int, parsed: Path, progress: Progress
-) -> Array:
-    """Parse into a plain file, as only the end of the text tells how many rows there are."""
-    with (
-        open(path, "rb") as raw,
-        gzip.open(raw) if path.suffix.lower() == ".gz" else raw as stream,
-        io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace") as text,
-        open(parsed, "wb") as out,
-        progress_bar(progress, "parse", path.stat().st_size) as advance,
-    ):
-        lines, number = _first_line(text, separator, skip_lines)
-        n_rows = width = position = 0
-        while lines := lines + text.readlines(PIECE):
-            if any(map(_has_fields, lines)):
-                rows = _parse(lines, separator, width, path, number)
-                rows.tofile(out)
-                n_rows, width = n_rows + len(rows), rows.shape[1]
-            number, lines = number + len(lines), []
-            advance(raw.tell() - position)
-            position = raw.tell()
-    dtype = np.dtype(np.float64)
-    _check_matrix(str(path), (n_rows, width), dtype)
-    return _map(parsed, (n_rows, width), False, dtype, str(path))
-
-
-def _first_line(text: IO[str], separator: str | None, skip_lines: int) -> tuple[list[str], int]:
-    """The first line of numbers, or none after a header, and the number of the line to go on."""
-    for number, line in enumerate(text, 1):
-        if number > skip_lines and _has_fields(line):
-            is_header = not any(map(_is_number, line.split(separator)))
-            return ([], number + 1) if is_header else ([line], number)
-    return [], 1
-
-
-def _parse(lines: list[str], separator: str | None, width: int, path: Path, first: int) -> Array:
-    """The numbers in `lines`, of which the first is line `first`, in `width` columns if known."""
-    try:
-        rows = np.loadtxt(lines, delimiter=separator, ndmin=2)
-    except ValueError:
-        rows = None
-    if rows is None or rows.shape[1] != (width or rows.shape[1]):
-        raise _blame(lines, separator, width, path, first)
-    return rows
-
-
-def _blame(
-    lines: list[str], separator: str | None, width: int, path: Path, first: int
-) -> SourceError:
-    """What is wrong with which line."""
-    for number, line in enumerate(lines, first):
-        fields = line.split("#")[0].split(separator) if _has_fields(line) else []
-        for field in fields:
-            if not _is_number(field):
-                return SourceError(
-                    f"{path}, line {number}: {field.strip()[:40]!r} is not a number; check the "
-                    "delimiter, skip a header with skip_lines=, write missing values as nan"
-                )
-        width = width or len(fields)
-        if len(fields) not in (0, width):
-            return SourceError(
-                f"{path}, line {number} has {len(fields)} fields, those above have {width}"
-            )
-    return SourceError(f"{path}, line {first} or later: cannot be parsed as numbers")
-
-
-def _has_fields(line: str) -> bool:
-    return bool(line.split("#", 1)[0].strip())
-
-
-def _is_number(field: str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return "_" not in field

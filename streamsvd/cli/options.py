@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+import numpy as np
 
 from streamsvd.choosing.folds import SPLITS
 from streamsvd.options import Options
@@ -53,6 +55,31 @@ def sample_axis_option(text: str, default: str | None = None) -> Callable[[F], F
     return option("--sample-axis", text, values=["0", "1"], default=default, callback=number)
 
 
+def content_of(what: str, *endings: str) -> Callable[..., Any]:
+    """Gives the content of a file with one of some endings, and any other value as it is.
+
+    A .npy file holds an array of `what`, a .txt file names, one a line; a value that is no such
+    path is for the function to judge.
+    """
+
+    def content(_: click.Context, __: click.Parameter, value: str | None) -> Any:
+        path = None if value is None else Path(value).expanduser()
+        if path is None or path.suffix not in endings:
+            return value
+        try:
+            if path.suffix == ".npy":
+                return np.load(path, allow_pickle=False)
+            return path.read_text().rstrip().splitlines()
+        except OSError as error:
+            raise click.BadParameter(f"cannot read {path}: {error}") from error
+        except ValueError as error:
+            raise click.BadParameter(
+                f"cannot read {path}, which is no array of {what}: {error}"
+            ) from error
+
+    return content
+
+
 def several(kind: type) -> dict[str, Any]:
     """Of an option that gives a list of numbers, with commas between them."""
 
@@ -65,7 +92,18 @@ def several(kind: type) -> dict[str, Any]:
     return {"type": str, "callback": numbers}
 
 
-COMPONENTS = of_fit("n_components", "How many; at most the shorter side.", "P", "--components")
+def _count_or_share(value: str) -> int | float:
+    return float(value) if "." in value else int(value)
+
+
+COMPONENTS = of_fit(
+    "n_components",
+    "How many, at most the shorter side; or a share of the variance, such as 0.9: as few as PCA "
+    "needs to explain it.",
+    "P",
+    "--components",
+    type=_count_or_share,
+)
 MAX_FILL = of_fit("max_fill", "Most nonzeros, as a share of all. [default: no limit]", "X")
 MAX_NONZEROS = of_fit("max_nonzeros", "Most nonzeros, as a count. [default: no limit]", "K")
 MAX_PER_COMPONENT = of_fit(
@@ -79,6 +117,27 @@ SAMPLE_DIM = of_fit(
     "sample_dim", "Dimension of the samples, in arrays that xarray wrote. [default: none]", "NAME"
 )
 LAYER = of_fit("layer", "Layer of an AnnData. [default: X]", "NAME")
+
+
+FEATURE_MASK = of_fit(
+    "feature_mask",
+    "Features that take part: a column of booleans in the var of an AnnData, a .npy file of "
+    "booleans, or a .txt file of names, one a line. [default: all]",
+    "COLUMN or FILE",
+    callback=content_of("booleans", ".npy", ".txt"),
+)
+FEATURE_WEIGHTS = of_fit(
+    "feature_weights",
+    "coslat, or a .npy file: what the variance of each feature counts. [default: 1]",
+    "FILE.npy",
+    callback=content_of("numbers", ".npy"),
+)
+SAMPLE_WEIGHTS = of_fit(
+    "sample_weights",
+    "A .npy file: how many times each sample counts. [default: once]",
+    "FILE.npy",
+    callback=content_of("numbers", ".npy"),
+)
 MISSING_ENTRIES = of_fit(
     "missing", "Whether missing entries are an error, or the mean of their feature."
 )
@@ -153,11 +212,15 @@ FIT = [
     ROWS_OR_COLUMNS,
     SAMPLE_DIM,
     LAYER,
+    FEATURE_MASK,
     of_fit("center", "Subtract the mean of each feature, or of each sample. [default: neither]"),
     of_fit(
         "normalize",
         "Scale each feature to variance 1, or each sample to norm 1. [default: neither]",
+        values=["features", "samples"],
     ),
+    FEATURE_WEIGHTS,
+    SAMPLE_WEIGHTS,
     of_fit("dtype", "Precision of the work. [default: by that of SOURCE]"),
     MISSING_ENTRIES,
     MISSING_VALUE,
@@ -197,6 +260,7 @@ PCA = [
     ROWS_OR_COLUMNS,
     SAMPLE_DIM,
     LAYER,
+    FEATURE_MASK,
     of_fit(
         "reduction",
         "The features x features Gram matrix, the samples in memory, or a factor from two passes. "
@@ -205,6 +269,8 @@ PCA = [
     of_fit("rank", "Of the factor, with --reduction factor. [default: 10 P]", "R"),
     of_fit("effort", "high: search from a convex relaxation too, and prove how near the best."),
     of_fit("normalize", "Scale each feature to variance 1. [default: no]", values=["features"]),
+    FEATURE_WEIGHTS,
+    SAMPLE_WEIGHTS,
     MISSING_ENTRIES,
     MISSING_VALUE,
     MISSING_CHUNKS,
@@ -248,7 +314,11 @@ CV = [
     ROWS_OR_COLUMNS,
     SAMPLE_DIM,
     LAYER,
+    FEATURE_MASK,
     of_fit("normalize", "Scale each feature to variance 1. [default: no]", values=["features"]),
+    MISSING_ENTRIES,
+    MISSING_VALUE,
+    FEATURE_WEIGHTS,
     MISSING_CHUNKS,
     DECODE,
     of_fit("memory_limit", 'Such as "2GiB". [default: half of what is free]', "SIZE"),

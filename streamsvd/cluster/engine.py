@@ -66,7 +66,7 @@ class ClusterColumns(Actors):
         self.n_features, self.n_samples = source.n_features, source.n_samples
         self.dtype = problem.dtype
         self._log: Log
-        self._of_features = "features" in (options.center, options.normalize)
+        self._of_features = "features" in (options.center, options.scales)
         self._preprocessing: Preprocessing | None = None
         self._order: Array | None = None
         self._stage = MADE
@@ -77,7 +77,7 @@ class ClusterColumns(Actors):
                 start,
                 stop,
                 options.center,
-                options.normalize,
+                options.scales,
                 problem.dtype,
                 options.n_components,
                 plan.in_memory,
@@ -177,7 +177,7 @@ class ClusterColumns(Actors):
         leaves = self._all("read", shift, advance=advance)
         moments = add_up(leaf for part in leaves for leaf in part)
         shift = np.zeros(self.n_features) if shift is None else shift
-        asked = (source.name, options.center, options.normalize)
+        asked = (source.name, options.center, options.scales)
         self._preprocessing = learn(*asked, moments, shift, self.n_samples, source.present)
         self._stage = READ
         if self._of_features:

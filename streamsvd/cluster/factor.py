@@ -16,6 +16,7 @@ from streamsvd.passes.factor import Factored, draw_test, factor_by
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.passes.products import ProductSum
 from streamsvd.passes.strips import stays_sparse, sum_strips
+from streamsvd.passes.weighted import total_weight
 from streamsvd.sizes import leaf_samples, product_leaf
 
 
@@ -55,7 +56,8 @@ def cluster_exact(
         asked = submitted.broadcast((preprocessing, components, features))
         work = (_exact_node, asked)
         total = sum_leaves(submitted, "exact", source, leaf_samples(rows.size), work, advance)
-        return rows.finish(np.array(answer_of(client, total)), source.n_samples)
+        weight = total_weight(source, leaf_samples(rows.size))
+        return rows.finish(np.array(answer_of(client, total)), weight)
 
 
 def _product(
@@ -81,7 +83,8 @@ def _product(
             shift = answer_of(client, first) if "features" in asked else first
     learned = Preprocessing.unlearned(center, normalize, n)
     is_sparse = stays_sparse(source, center)
-    read = (shift, source.n_samples, is_sparse, source.name, source.present)
+    weight = total_weight(source, product_leaf(n))
+    read = (shift, weight, is_sparse, source.name, source.present)
     return finish_products(sums, test, learned, *read)
 
 
@@ -96,7 +99,8 @@ def _product_node(
 ) -> Sums:
     source, start, stop = opened(part, start, stop)
     with ProductSum(test, center, normalize, 1, np.array(shift)) as total:
-        total.extend(sum_strips(source, stays_sparse(source, center), None, start, stop))
+        strips = sum_strips(source, stays_sparse(source, center), None, start, stop)
+        total.extend(strips, weights=source.weights_of_samples(start, stop))
         return total.node()
 
 
@@ -104,5 +108,6 @@ def _exact_node(part: Any, start: int, stop: int, asked: tuple[Any, ...]) -> Arr
     source, start, stop = opened(part, start, stop)
     rows = Rows(source, *asked)
     with rows.empty_sum() as total:
-        total.extend(rows.of(sum_strips(source, rows.are_sparse, None, start, stop)))
+        strips = rows.of(sum_strips(source, rows.are_sparse, None, start, stop))
+        total.extend(strips, weights=source.weights_of_samples(start, stop))
         return total.node()

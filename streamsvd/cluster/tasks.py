@@ -12,16 +12,16 @@ from streamsvd.cluster.waiting import Advance, answer_of, n_threads, watch
 from streamsvd.data.missing import Filled, Missing
 from streamsvd.data.source import Source, dense
 from streamsvd.errors import OptionError
-from streamsvd.matrix.working import WorkingMatrix
 from streamsvd.passes.centring import finish_gram
 from streamsvd.passes.gram import GramSum, multiplies_sparse
-from streamsvd.passes.ingest import Ingest
+from streamsvd.passes.ingest import first_sample
 from streamsvd.passes.measure import Sums, sum_up, write_scores
 from streamsvd.passes.missing import Seen, seen_in
 from streamsvd.passes.moments import moment_leaf
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.passes.strips import StripReader, sum_strips
 from streamsvd.passes.sum_tree import SumTree
+from streamsvd.passes.weighted import first_weighed, total_weight
 from streamsvd.sizes import FAN_IN, leaf_samples
 
 
@@ -115,7 +115,8 @@ def cluster_gram(
         node = np.array(answer_of(client, total))
         shift = np.zeros(n) if shift is None else answer_of(client, shift)
     learned = Preprocessing.unlearned(center, normalize, n)
-    read = (shift, source.n_samples, source.name, source.present)
+    weight = total_weight(source, leaf_samples(n))
+    read = (shift, weight, source.name, source.present)
     return finish_gram(node, learned, *read)
 
 
@@ -127,7 +128,7 @@ def cluster_missing(client: Any, source: Filled, advance: Advance) -> Missing:
         work = (_seen, source.code, leaf)
         total = sum_leaves(submitted, "means", whole, leaf, work, advance)
         seen: Seen = answer_of(client, total)
-    return seen.missing(n_samples)
+    return seen.missing(n_samples, total_weight(whole, leaf))
 
 
 def shift_of(
@@ -135,7 +136,8 @@ def shift_of(
 ) -> Any:
     """A future of the first sample, centred and scaled if samples are: the shift of all sums."""
     refuse_unreadable(source)
-    first = _part(submitted, source, 0, 1)
+    k = first_weighed(source)
+    first = _part(submitted, source, k, k + 1)
     return submitted.submit(_first_sample, first, center, normalize, key=key_of("shift"))
 
 
@@ -207,9 +209,13 @@ def _tasks(n_leaves: int, threads: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _part(submitted: Submitted, source: Source, start: int, stop: int) -> Any:
-    """What a task reads from: the source, or of a Dask array the samples, computed before it."""
+    """What a task reads from: the source, or of a Dask array the samples, computed before it.
+
+    And what these weigh.
+    """
     if source.computed_by_workers:
-        return submitted.compute(source.lazy(start, stop))
+        samples = submitted.compute(source.lazy(start, stop))
+        return samples, source.weights_of_samples(start, stop)
     return source
 
 
@@ -217,14 +223,15 @@ def opened(part: Any, start: int, stop: int) -> tuple[Source, int, int]:
     """The source of a task, and which of its samples are the task's."""
     if isinstance(part, Source):
         return part, start, stop
-    samples = dense(part)
-    return Source(samples, 1, "the Dask array", samples.shape[1]), 0, stop - start
+    samples, weights = dense(part[0]), part[1]
+    source = Source(samples, 1, "the Dask array", samples.shape[1])
+    source.sample_weights = weights
+    return source, 0, stop - start
 
 
 def _first_sample(part: Any, center: str | None, normalize: str | None) -> Array:
     source, _, _ = opened(part, 0, 1)
-    working = WorkingMatrix.in_memory(source.n_features, 1, np.dtype(np.float64))
-    return Ingest(source, working, center, normalize).first_sample()
+    return first_sample(source, center, normalize)
 
 
 def _seen(part: Any, start: int, stop: int, code: float, leaf: int) -> Seen:
@@ -244,5 +251,6 @@ def _node(
     shift = None if shift is None else np.array(shift)
     with GramSum(source.n_features, center, normalize, 1, shift) as total:
         as_sparse = multiplies_sparse(source, center)
-        total.extend(sum_strips(source, as_sparse, None, start, stop))
+        strips = sum_strips(source, as_sparse, None, start, stop)
+        total.extend(strips, weights=source.weights_of_samples(start, stop))
         return total.node()

@@ -1,15 +1,36 @@
 """Arrays with named dimensions, of xarray, as sources; xarray itself is not imported."""
 
-import math
 from typing import Any
 
 import numpy as np
 
 from streamsvd.arrays import Array
-from streamsvd.data.labels import Axis
-from streamsvd.data.source import Source, Strips, dense, refuse_options
+from streamsvd.data.labels import Axis, Level, levels_of
+from streamsvd.data.latitudes import at_each_place, which
+from streamsvd.data.layout import Layout
+from streamsvd.data.source import Source, dense, refuse_options
+from streamsvd.data.strips import Strips
 from streamsvd.errors import OptionError
 from streamsvd.options import Ask
+
+
+class DataArrayStrips(Strips):
+    """Samples of a DataArray, which tells where its features are."""
+
+    data_array: Any
+    feature_dims: tuple[Any, ...]
+
+    def latitudes(self) -> Array | None:
+        """The latitude of each feature in degrees, (n,); None where they are at none."""
+        x, dims = self.data_array, self.feature_dims
+        there = {k: c for k, c in x.coords.items() if c.dims and set(c.dims) <= set(dims)}
+        found = which({name: c.attrs for name, c in there.items()}, self.name)
+        if found is None:  # a level of dimensions that were stacked, perhaps
+            return super().latitudes()
+        assert self.features is not None  # noqa: S101  (of a DataArray they have dimensions)
+        coordinate = there[found]
+        return at_each_place(self.features, coordinate.values, tuple(map(str, coordinate.dims)))
+
 
 # ------------------------------------------------------------------------- named dimensions
 
@@ -22,24 +43,20 @@ def open_data_array(x: Any, ask: Ask, fitted: Ask) -> Source:
     feature_dims = tuple(dim for dim in x.dims if dim not in sample_dims)
     if not feature_dims:
         raise OptionError(f"sample_dim={ask.sample_dim!r} leaves no dimension for the features")
-    lead, inner = sample_dims[0], math.prod(x.sizes[dim] for dim in sample_dims[1:])
-    order = [x.dims.index(dim) for dim in (*feature_dims, *sample_dims)]
-    features, samples = (_axis_of(x, dims) for dims in (feature_dims, sample_dims))
-    n_features, n_samples = len(features), len(samples)
-    axis = 0 if x.dims[0] in sample_dims else 1
+    layout = Layout(x.shape, tuple(map(x.dims.index, sample_dims)))
+    lead, axis = sample_dims[0], layout.sample_axis
 
     def take(start: int, stop: int) -> Array:
-        lo, hi = start // inner, -(-stop // inner)  # whole slices along the first dimension
-        part = x.isel({lead: slice(lo, hi)}).data
+        part = x.isel({lead: layout.index(start, stop)[layout.lead]}).data
         part = part.compute() if hasattr(part, "compute") else part  # may have masks
-        block = dense(part).transpose(order)
-        strip = block.reshape(n_features, -1)[:, start - lo * inner : stop - lo * inner]
+        strip = layout.strip(dense(part), start, stop)
         return strip if axis else strip.T
 
     stored = x.chunksizes.get(lead) or [x.encoding.get("preferred_chunks", {}).get(lead, 1)]
-    shape = (n_features, n_samples) if axis else (n_samples, n_features)
-    source = Strips(take, x.dtype, shape, axis, name, min(max(stored) * inner, n_samples))
-    source.features, source.samples = features, samples
+    chunk = min(max(stored), x.sizes[lead]) * layout.inner
+    source = DataArrayStrips(take, x.dtype, layout.matrix_shape, axis, name, chunk)
+    source.features, source.samples = (_axis_of(x, dims) for dims in (feature_dims, sample_dims))
+    source.data_array, source.feature_dims = x, feature_dims
     return source
 
 
@@ -68,5 +85,13 @@ def _sample_dims(x: Any, ask: Ask, fitted: Ask, name: str) -> tuple[str, ...]:
 
 
 def _axis_of(x: Any, dims: tuple[str, ...]) -> Axis:
-    coords = {dim: np.asarray(x.coords[dim].values) for dim in dims if dim in x.coords}
-    return Axis(tuple(map(str, dims)), tuple(x.sizes[dim] for dim in dims), coords)
+    coords: dict[str, Array] = {}
+    levels: dict[str, tuple[Level, ...]] = {}
+    for dim in dims:
+        index = getattr(x.xindexes.get(dim), "index", None)
+        if hasattr(index, "levels"):
+            levels[str(dim)] = levels_of(index, str(dim))
+        elif dim in x.coords:
+            coords[str(dim)] = np.asarray(x.coords[dim].values)
+    shape = tuple(x.sizes[dim] for dim in dims)
+    return Axis(tuple(map(str, dims)), shape, coords, levels)

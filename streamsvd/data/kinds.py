@@ -10,15 +10,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from streamsvd.data.annotated import open_anndata, open_anndata_group
+from streamsvd.data.annotated import Library, open_anndata, open_anndata_group
+from streamsvd.data.attributes import attributes_of, name_of
 from streamsvd.data.data_arrays import open_data_array
 from streamsvd.data.hdf5 import open_hdf5, open_sparse_dataset
-from streamsvd.data.matrices import open_array, open_dask, open_npy, open_sparse
+from streamsvd.data.hdf5_files import ENDINGS, open_hdf5_group, open_hdf5_path
+from streamsvd.data.matrices import open_array, open_array_like, open_dask, open_npy, open_sparse
 from streamsvd.data.source import Source, is_a
-from streamsvd.data.tables import open_pandas, open_polars
-from streamsvd.data.zarr_nodes import encoding_of, open_node, open_zarr
-from streamsvd.errors import SourceError
-from streamsvd.options import Ask, check_axis, check_missing
+from streamsvd.data.tables import open_arrow, open_pandas, open_polars
+from streamsvd.data.variables import are_variables, open_dataset, open_variables
+from streamsvd.data.zarr_nodes import (
+    encoding_of,
+    names_of,
+    open_node,
+    open_zarr,
+    parts_of,
+    sound,
+)
+from streamsvd.errors import SourceError, warn
+from streamsvd.options import Ask
+from streamsvd.options.rules import check_axis, check_missing
+
+MANY = 10
+"""So many times more features than samples look like samples as rows."""
 
 Opener = Callable[[Any, Ask, Ask], Source]
 """Takes the data, what the user says of them, and what holds where that is nothing."""
@@ -44,6 +58,12 @@ def open_data(x: Any, ask: Ask, fitted: Ask | None = None) -> Source:
         What cannot be read as a matrix of real numbers, with the remedy.
     OptionError
         An option of another kind of data.
+
+    Warns
+    -----
+    StreamSVDWarning
+        Features are more than `MANY` times as many as the samples, of data of a kind that has no
+        natural axis of samples, and neither `ask` nor `fitted` says which it is.
     """
     if isinstance(x, Source):
         return x
@@ -55,25 +75,47 @@ def open_data(x: Any, ask: Ask, fitted: Ask | None = None) -> Source:
     opener = opener_of(x)
     if opener is None:
         raise SourceError(
-            f"cannot read {type(x).__name__}: give a path to a Zarr array, a zarr.Array, a NumPy "
-            "or a Dask array, a CSR or CSC matrix, a pandas or polars DataFrame, an "
-            "xarray.DataArray or an AnnData"
+            f"cannot read {type(x).__name__}: give a path to a Zarr array or to an .h5ad, .h5, .nc "
+            "or .npy file, a zarr.Array, a NumPy or a Dask array, a list of rows, a CSR or CSC "
+            "matrix, a pandas or polars DataFrame, a pyarrow.Table, an xarray.DataArray, several "
+            "of them or a Dataset, an AnnData, or what has __array__()"
         )
-    return opener(x, ask, fitted)
+    source = opener(x, ask, fitted)
+    if fitted == Ask() and ask.sample_axis is None and ask.sample_dim is None:
+        _warn_if_transposed(source)
+    return source
+
+
+def _warn_if_transposed(source: Source) -> None:
+    """Warn of features that are many more than samples, where samples are columns unasked.
+
+    Not of a single sample, which nobody means to be a feature.
+    """
+    n, n_samples = source.n_features, source.n_samples
+    if source.sample_axis == 1 and n > MANY * n_samples > MANY:
+        warn(
+            f"{source.name} has {n} features and {n_samples} samples, so it may be transposed: "
+            "samples are columns by default; pass sample_axis=0 if they are rows, or sample_axis=1 "
+            "if they are not, which says so without this warning"
+        )
 
 
 def opener_of(x: Any) -> Opener | None:
     """What opens data of the kind of `x`, None if nothing does."""
     if isinstance(x, str | os.PathLike):
         path = Path(os.path.expanduser(x))
-        return OPENERS.get(path.suffix if path.is_file() else "", OPENERS[""])
+        file = next((place for place in (path, *path.parents) if place.is_file()), None)
+        return OPENERS.get("" if file is None else file.suffix.lower(), OPENERS[""])
+    if are_variables(x):
+        return open_variables
     kinds = (kind for kind in OPENERS if isinstance(kind, tuple) and is_a(x, *kind))
-    return next((OPENERS[kind] for kind in kinds), None)
+    found = next((OPENERS[kind] for kind in kinds), None)
+    return open_array_like if found is None and hasattr(x, "__array__") else found
 
 
 def is_known(x: Any) -> bool:
     """Whether `x` can be opened and is not an array or a matrix in memory."""
-    return opener_of(x) not in (None, open_array, open_sparse)
+    return opener_of(x) not in (None, open_array, open_array_like, open_sparse)
 
 
 # --------------------------------------------------------- what leads to one of several openers
@@ -87,8 +129,14 @@ def _open_store(x: str | os.PathLike[str], ask: Ask, fitted: Ask) -> Source:
 def _open_node(node: Any, ask: Ask, fitted: Ask, name: str | None = None) -> Source:
     """An open Zarr array or group."""
     if encoding_of(node) == "anndata":
-        return open_anndata_group(node, ask, fitted, name or str(node.store_path))
+        name = name or name_of(node)
+        with sound(name):
+            return open_anndata_group(node, ask, fitted, name, ZARR)
     return open_zarr(node, ask, fitted, name)
+
+
+ZARR = Library(open_zarr, attributes_of, names_of, parts_of)
+"""How groups of Zarr are read."""
 
 
 def _open_anndata(x: Any, ask: Ask, fitted: Ask) -> Source:
@@ -105,35 +153,33 @@ def _instead(remedy: str) -> Opener:
     return refuse
 
 
-def _refuse_hdf5(x: str | os.PathLike[str], ask: Ask, fitted: Ask) -> Source:
-    name = os.fspath(x)
-    raise SourceError(
-        f"{name} is an HDF5 file: pass anndata.read_h5ad({name!r}, backed='r') or an open h5py "
-        "dataset, or write it to Zarr, for example with write_zarr() of AnnData"
-    )
-
-
 OPENERS: dict[str | tuple[str, str], Opener] = {
     # files, by the ending of their path; all else that is a path is a store
     ".npy": open_npy,
-    ".h5ad": _refuse_hdf5,
-    ".h5": _refuse_hdf5,
-    ".hdf5": _refuse_hdf5,
+    **dict.fromkeys(ENDINGS, open_hdf5_path),
     "": _open_store,
     # objects, by the package and the name of their class or of one that it is made from
     ("numpy", "ndarray"): open_array,
+    ("builtins", "list"): open_array_like,
+    ("builtins", "tuple"): open_array_like,
     ("scipy", "sparray"): open_sparse,
     ("scipy", "spmatrix"): open_sparse,
     ("zarr", "Array"): _open_node,
     ("zarr", "Group"): _open_node,
+    ("zarr", "Store"): _instead(
+        "open what is in it with zarr.open_array(store, path=..., mode='r')"
+    ),
     ("dask", "Array"): open_dask,
     ("pandas", "DataFrame"): open_pandas,
     ("polars", "DataFrame"): open_polars,
+    ("pyarrow", "Table"): open_arrow,
+    ("pyarrow", "RecordBatch"): open_arrow,
     ("polars", "LazyFrame"): _instead("collect() it, or write it to a Zarr array"),
     ("xarray", "DataArray"): open_data_array,
-    ("xarray", "Dataset"): _instead("pass one of its variables, or its to_dataarray()"),
+    ("xarray", "Dataset"): open_dataset,
     ("anndata", "AnnData"): _open_anndata,
     ("anndata", "BaseCompressedSparseDataset"): open_sparse_dataset,
     ("h5py", "Dataset"): open_hdf5,
+    ("h5py", "Group"): open_hdf5_group,
 }
 """What opens each kind of input: the one place that a new kind is added to."""

@@ -7,16 +7,14 @@ import numpy as np
 
 from streamsvd.arrays import Array
 from streamsvd.data.source import (
-    ArraySource,
-    DaskSource,
     Source,
-    SparseStrips,
     asked_axis,
     check_compressed,
     check_matrix,
     mask_of,
     open_file,
 )
+from streamsvd.data.strips import ArraySource, DaskSource, SparseStrips
 from streamsvd.errors import SourceError
 from streamsvd.options import Ask
 
@@ -26,6 +24,18 @@ def open_array(x: Any, ask: Ask, fitted: Ask, name: str = "the array") -> Source
     axis = asked_axis(name, ask, fitted)
     check_matrix(x.dtype, x.shape, name)
     return ArraySource(np.ma.getdata(x) if mask_of(x) is None else x, axis, name)
+
+
+def open_array_like(x: Any, ask: Ask, fitted: Ask) -> Source:
+    """A list of rows, or what makes a NumPy array of itself: in strips, where it can be sliced."""
+    name = f"the {type(x).__name__}"
+    if isinstance(getattr(x, "dtype", None), np.dtype) and hasattr(x, "__getitem__"):
+        return open_sliced(x, ask, fitted)
+    try:
+        array = np.asarray(x) if mask_of(x) is None else np.ma.asarray(x)
+    except Exception as error:  # rows of several lengths; each package raises its own kinds
+        raise SourceError(f"{name} cannot be made an array: {error}") from error
+    return open_array(array, ask, fitted, name)
 
 
 def open_npy(x: str | os.PathLike[str], ask: Ask, fitted: Ask) -> Source:

@@ -33,18 +33,17 @@ A feature without any value has no mean: it is left out, and the fit has one fea
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from streamsvd.arrays import Array
-from streamsvd.data.labels import Axis
-from streamsvd.data.source import Present, Source
+from streamsvd.data.chosen import Chosen, Wrapped, masked
+from streamsvd.data.source import Source
 from streamsvd.errors import OptionError, SourceError
 from streamsvd.kernels.missing import fill_missing
-from streamsvd.options import working_dtype
+from streamsvd.options.rules import working_dtype
 
 
 class MissingValues(SourceError):
@@ -63,11 +62,21 @@ class Missing:
         How many of the samples have none.
     n_samples : int
         `N`.
+    share : (n,) float64 array or None
+        Of the weight of all samples, that of those that have a value; None where all count once.
     """
 
     mean: Array
     counts: Array
     n_samples: int
+    share: Array | None = None
+
+    @classmethod
+    def of(cls, mean: Array, counts: Array, n_samples: int, share: Array | None) -> "Missing":
+        """A feature that has values in samples of weight 0 alone has none."""
+        if share is not None:
+            counts = np.where(share > 0, counts, n_samples)
+        return cls(mean, counts, n_samples, share)
 
     @cached_property
     def kept(self) -> Array:
@@ -85,8 +94,8 @@ class Missing:
         return int(self.counts[self.kept].sum())
 
 
-class Filled(Source):
-    """Another source with what is missing filled in, without the features that have no value.
+class Filled(Wrapped):
+    """Another source with what is missing filled in.
 
     Until `Missing` is known a missing entry is refused: with `asks`, by `MissingValues`, for the
     caller to find the means; else it is NaN, which the pass that reads it names.
@@ -107,63 +116,19 @@ class Filled(Source):
         missing: Missing | None = None,
         asks: bool = False,
     ) -> None:
-        self.whole, self.code, self.asks = source, _code(source, missing_value), asks
-        self.name, self.dtype, self.packing = source.name, source.dtype, source.packing
-        self.array, self.sample_axis, self.chunk = source.array, source.sample_axis, source.chunk
-        self.n_features, self.n_samples = source.n_features, source.n_samples
-        for known in (
-            "features",
-            "samples",
-            "chunk_bytes",
-            "is_resident",
-            "is_resumable",
-            "readable_by_workers",
-            "computed_by_workers",
-            "reads_sparse",
-            "n_stored",
-        ):
-            setattr(self, known, getattr(source, known))
-        self.missing: Missing | None = None
+        super().__init__(source)
+        self.code, self.asks, self.missing = _code(source, missing_value), asks, missing
         self._values = np.full(self.n_features, np.nan)
-        self._kept: Array | None = None
         if missing is not None:
-            self.take(missing)
-
-    def take(self, missing: Missing) -> None:
-        """Fill with the means of `missing` from here on."""
-        self.missing, self._values = missing, missing.mean
-        if len(missing.left_out):
-            self._kept = missing.kept
-        self.n_features = len(missing.kept)
-        share = 1.0 - missing.counts[missing.kept] / missing.n_samples
-        self.present = Present(share, self._kept)
+            self._values, share = missing.mean, missing.share
+            if share is None:
+                share = 1.0 - missing.counts / missing.n_samples
+            self.present = source.present._replace(share=share)
 
     @property
     def sum_dtype(self) -> np.dtype[Any]:
         """Means of integers are no integers, nor those of single precision single."""
         return working_dtype(self.dtype) if self.missing is None else np.dtype(np.float64)
-
-    # The rest of a source whose reads are counted, and whose pages are dropped, elsewhere.
-
-    @property
-    def bytes_read(self) -> int:
-        """What was read of the whole source."""
-        return self.whole.bytes_read
-
-    @bytes_read.setter
-    def bytes_read(self, count: int) -> None:
-        """Counted there."""
-        self.whole.bytes_read = count
-
-    @property
-    def drops_pages(self) -> bool:
-        """As of the whole source."""
-        return self.whole.drops_pages
-
-    @drops_pages.setter
-    def drops_pages(self, drops: bool) -> None:
-        """Done there."""
-        self.whole.drops_pages = drops
 
     def read(self, start: int, stop: int, dtype: np.dtype[Any]) -> Array:
         """Samples ``start..stop-1`` as a new C-contiguous (n, stop - start) array of `dtype`."""
@@ -173,7 +138,6 @@ class Filled(Source):
         with np.errstate(over="ignore"):  # infinities are found and named by the caller
             found = fill_missing(strip, number(self.code), self._values.astype(number))
             self._refuse(found)
-            strip = strip if self._kept is None else strip[self._kept]
             return strip.astype(dtype, copy=False)
 
     def read_sparse(self, start: int, stop: int) -> sparse.csr_array:
@@ -182,7 +146,7 @@ class Filled(Source):
         lacks = are_missing(samples.data, self.code)
         self._refuse(int(lacks.sum()))
         samples.data[lacks] = self._values[samples.indices[lacks]]
-        return samples if self._kept is None else samples[:, self._kept]
+        return samples
 
     def _refuse(self, found: int) -> None:
         if found and self.asks and self.missing is None:
@@ -194,8 +158,7 @@ class Filled(Source):
         if samples is None:
             return None
         samples = samples.astype(np.float64)
-        filled = np.where(are_missing(samples, self.code), self._values[:, None], samples)
-        return filled if self._kept is None else filled[self._kept]
+        return np.where(are_missing(samples, self.code), self._values[:, None], samples)
 
     def why_missing(self, feature: int, sample: int) -> tuple[str, str] | None:
         """What a NaN that was read stands for, and what helps."""
@@ -204,35 +167,6 @@ class Filled(Source):
         if found == self.code:
             return f"a missing value (missing_value={self.code:g})", remedy
         return self.whole.why_missing(feature, sample)
-
-    def decoded_bytes(self, samples: int) -> int:
-        """Bytes that reading so many samples decodes, before they are cast."""
-        copied = 0 if self._kept is None else 8 * len(self._values) * samples
-        return self.whole.decoded_bytes(samples) + copied
-
-    def check_names(self, fitted: Axis) -> None:
-        """Refuse features that are called otherwise than those of the fit."""
-        self.whole.check_names(fitted)
-
-    def fingerprint(self) -> str | None:
-        """Changes when the data do."""
-        return self.whole.fingerprint()
-
-    def places(self) -> str | None:
-        """Changes when the files are others."""
-        return self.whole.places()
-
-    def own_memory(self, dtype: np.dtype[Any]) -> Array | None:
-        """The array to be overwritten by the fit."""
-        return self.whole.own_memory(dtype)
-
-    def raw_chunks(self, dtype: np.dtype[Any]) -> tuple[list[Path], int]:
-        """The chunk files to be overwritten by the fit."""
-        return self.whole.raw_chunks(dtype)
-
-    def mark(self, reason: str) -> None:
-        """Mark what is stored so that it is never taken for data again."""
-        self.whole.mark(reason)
 
 
 def are_missing(values: Any, code: float) -> Any:
@@ -266,8 +200,23 @@ def _code(source: Source, missing_value: float | None) -> float:
     return code
 
 
-def as_fitted(source: Source, missing: Missing | None, missing_value: float | None) -> Source:
-    """A source as that of a fit was read: filled by its means, or with its code refused."""
-    if isinstance(source, Filled) or (missing is None and missing_value is None):
+def filled(source: Source, missing: Missing | None, missing_value: float | None) -> Source:
+    """A source filled by the means of `missing`, or with its code refused.
+
+    Features without any value are left out.
+    """
+    if missing is None and missing_value is None:
         return source
-    return Filled(source, missing_value, missing)
+    made = Filled(source, missing_value, missing)
+    if missing is None or not len(missing.left_out):
+        return made
+    return Chosen(made, missing.kept)
+
+
+def as_fitted(
+    source: Source, mask: Array | None, missing: Missing | None, missing_value: float | None
+) -> Source:
+    """A source as that of a fit was read: the features that took part, `filled`."""
+    if isinstance(source, Wrapped):
+        return source
+    return filled(masked(source, mask), missing, missing_value)

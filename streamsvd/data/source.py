@@ -1,7 +1,7 @@
 """What a source is: a matrix of features by samples that is read in strips of samples."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,32 +11,16 @@ from dask.utils import format_bytes
 from scipy import sparse
 
 from streamsvd.arrays import Array
-from streamsvd.data.labels import Axis
+from streamsvd.data.labels import Axis, Joined
+from streamsvd.data.latitudes import latitudes_along
 from streamsvd.data.packing import REMEDY, Packing
+from streamsvd.data.present import ALL, Present, Variables
 from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
-from streamsvd.options import Ask, working_dtype
+from streamsvd.options import Ask
+from streamsvd.options.rules import working_dtype
 
 MOST_BYTES = 2**62
 """No matrix is larger, and arithmetic on sizes stays within 64 bits."""
-
-
-class Present(NamedTuple):
-    """What is there of the features of a source.
-
-    Attributes
-    ----------
-    share : (n,) array or float
-        Of the samples, those that have a value of each feature; the others have its mean.
-    places : (n,) array or None
-        Which features of the data they are; None for all.
-    """
-
-    share: Array | float = 1.0
-    places: Array | None = None
-
-
-ALL = Present()
-"""Every value of every feature."""
 
 
 class Source:
@@ -84,6 +68,12 @@ class Source:
         Whether samples can be read at all: what was summed up of batches has none left.
     present : Present
         What is there of the features.
+    mask : (n,) array of bool or None
+        Which features of the data take part, where the user said so.
+    columns : callable or None
+        Gives a column of booleans of the features by its name, of data that come with such.
+    sample_weights : (N,) float64 array or None
+        How many times each sample counts; None where all count once.
     drops_pages : bool
         May be set. Whether files are dropped from the page cache when they were read: they are not
         read again soon, and the working store needs the room. Means nothing where there are none.
@@ -103,6 +93,9 @@ class Source:
     drops_pages: bool = False
     is_readable: bool = True
     present: Present = ALL
+    mask: Array | None = None
+    columns: Callable[[str], Array] | None = None
+    sample_weights: Array | None = None
     _gives_new: bool = False  # whether what `_read` gives is no one else's
 
     def __init__(self, array: Any, sample_axis: int, name: str, chunk: int) -> None:
@@ -115,6 +108,38 @@ class Source:
     def sum_dtype(self) -> np.dtype[Any]:
         """The narrowest type of strips that holds the values as they are."""
         return working_dtype(self.dtype)
+
+    def weigh(self, weights: Array | None) -> None:
+        """Take the variance of each feature so many times, see `streamsvd.data.weights`.
+
+        `weights` (n,) are those of all features of the data.
+        """
+        places = self.present.places
+        if weights is not None and places is not None:
+            weights = weights[places]
+        self.present = self.present._replace(weights=weights)
+
+    @property
+    def n_all(self) -> int:
+        """Features of the data, also those that are left out."""
+        return self.n_features
+
+    @property
+    def weight(self) -> float | None:
+        """What all samples weigh; None where each counts once."""
+        return None if self.sample_weights is None else float(self.sample_weights.sum())
+
+    def weights_of_samples(self, start: int, stop: int) -> Array | None:
+        """`sample_weights` of the samples ``start..stop-1``."""
+        return None if self.sample_weights is None else self.sample_weights[start:stop]
+
+    def latitudes(self) -> Array | None:
+        """The latitude of each feature of the data in degrees; None where they are at none."""
+        return latitudes_along(self.features, self.about_coordinate, self.name)
+
+    def about_coordinate(self, dim: str) -> Mapping[str, Any]:
+        """The attributes of the coordinate along a dimension."""
+        return {}
 
     def decode_by(self, packing: Packing | None) -> None:
         """Read what is packed; with None numbers stay as they are stored."""
@@ -153,6 +178,20 @@ class Source:
             raise OptionError(
                 f"{self.name} has other features than the fit, or in another order: {difference}"
             )
+
+    def scale_variables(self, features: Axis | None) -> None:
+        """Scale each variable as a whole from here on; refuses `features` that are not of several.
+
+        They are those of the source, or of a fit whose features it has.
+        """
+        if not isinstance(features, Joined):
+            raise OptionError(
+                'normalize="variables" is for several variables, a list of DataArrays or a '
+                f"Dataset, and {self.name} is one: leave it out"
+            )
+        of, places = features.variable_of, self.present.places
+        variables = Variables(tuple(features.parts), of if places is None else of[places])
+        self.present = self.present._replace(variables=variables)
 
     def why_missing(self, feature: int, sample: int) -> tuple[str, str] | None:
         """What a NaN that was read stands for, and what helps; None where it is a NaN.
@@ -231,51 +270,6 @@ class Source:
         return dense(strip) if self.sample_axis else dense(strip).T
 
 
-class ArraySource(Source):
-    """A `Source` that is a NumPy array, or one that is mapped from a file."""
-
-    def __init__(self, array: Array, sample_axis: int, name: str) -> None:
-        super().__init__(array, sample_axis, name, 1)
-        self.is_resident = type(np.ma.getdata(array)) is np.ndarray
-
-    def own_memory(self, dtype: np.dtype[Any]) -> Array:
-        """The array itself; refuses one that cannot be overwritten in place."""
-        x: Array = self.array
-        if isinstance(x, np.ma.MaskedArray):
-            raise OptionError(
-                "overwrite_x=True needs an array without masked entries; fill or drop them, or "
-                "leave it out"
-            )
-        if x.dtype != dtype or not x.flags.c_contiguous or not x.flags.writeable:
-            raise OptionError(
-                f"overwrite_x=True needs a writeable C-contiguous {dtype} array with samples as "
-                f"columns; got {x.dtype}, C-contiguous: {x.flags.c_contiguous}, writeable: "
-                f"{x.flags.writeable}; leave it out to work on a copy"
-            )
-        return x
-
-
-class DaskSource(Source):
-    """A `Source` that is a Dask array; strips are computed when they are read."""
-
-    computed_by_workers = True
-
-    def __init__(self, array: Any, sample_axis: int, name: str) -> None:
-        sizes = array.chunks[sample_axis]
-        if any(math.isnan(size) for axis in array.chunks for size in axis):
-            raise SourceError(
-                f"{name} has chunks of unknown size; call compute_chunk_sizes() first"
-            )
-        super().__init__(array, sample_axis, name, max(sizes))
-
-    def lazy(self, start: int, stop: int) -> Any:
-        """Samples ``start..stop-1`` as a Dask array, (n, stop - start)."""
-        return self.array[:, start:stop] if self.sample_axis else self.array[start:stop].T
-
-    def _read(self, start: int, stop: int) -> Array:
-        return dense(self.lazy(start, stop).compute())
-
-
 class Described(NamedTuple):
     """The dtype and shape of a matrix that is not an array."""
 
@@ -329,61 +323,6 @@ def check_matrix(dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> Non
             f"{name} has shape {shape}, more than {MOST_BYTES:,} bytes, so its metadata must be "
             "damaged; restore them"
         )
-
-
-class Strips(Source):
-    """A `Source` of which ``take(start, stop)`` gives samples, as rows or columns."""
-
-    def __init__(
-        self,
-        take: Callable[[int, int], Array],
-        dtype: Any,
-        shape: tuple[int, ...],
-        sample_axis: int,
-        name: str,
-        chunk: int = 1,
-    ) -> None:
-        check_matrix(np.dtype(dtype), shape, name)
-        self._take = take
-        super().__init__(Described(np.dtype(dtype), shape), sample_axis, name, chunk)
-
-    def _read(self, start: int, stop: int) -> Array:
-        strip = self._take(start, stop)
-        return strip if self.sample_axis else strip.T
-
-
-class SparseStrips(Strips):
-    """A `Source` of which ``take(start, stop)`` gives samples as SciPy matrices, CSR or CSC."""
-
-    reads_sparse = True
-
-    def read_sparse(self, start: int, stop: int) -> sparse.csr_array:
-        """Samples ``start..stop-1`` as the rows of a new (stop - start, n) float64 matrix."""
-        strip = self._take(start, stop)
-        samples = sparse.csr_array(strip.T if self.sample_axis else strip)
-        for part in (samples.data, samples.indices, samples.indptr):
-            self._counted(part)
-        return summed(samples.data, samples.indices, samples.indptr, samples.shape, self.name)
-
-    def _read(self, start: int, stop: int) -> Array:
-        strip = dense(self._take(start, stop))
-        return strip if self.sample_axis else strip.T
-
-
-def summed(
-    data: Array, indices: Array, indptr: Array, shape: tuple[int, int], name: str
-) -> sparse.csr_array:
-    """A CSR matrix of float64 from copies of its parts; what is listed twice adds up."""
-    if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < shape[1]:
-        raise SourceError(
-            f"{name} has indices from {indices.min()} to {indices.max()}; they must be from 0 to "
-            f"{shape[1] - 1}"
-        )
-    with np.errstate(over="ignore"):  # infinities are found and named by the caller
-        parts = (data.astype(np.float64), indices.copy(), indptr.astype(np.int64))
-    made = sparse.csr_array(parts, shape=shape)
-    made.sum_duplicates()
-    return made
 
 
 @contextmanager

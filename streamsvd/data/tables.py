@@ -1,6 +1,6 @@
-"""Tables of pandas and polars as sources.
+"""Tables of pandas, polars and pyarrow as sources.
 
-Neither package is imported: what is handed over has the methods that are needed.
+None of these is imported: what is handed over has the methods that are needed.
 """
 
 from typing import Any
@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from streamsvd.arrays import Array
-from streamsvd.data.labels import Axis, named
-from streamsvd.data.source import Source, Strips, refuse_options
+from streamsvd.data.labels import Axis, levels_of, named
+from streamsvd.data.source import Source, refuse_options
+from streamsvd.data.strips import Strips
 from streamsvd.errors import SourceError
 from streamsvd.options import Ask
-
-# --------------------------------------------------------------------------------------- tables
 
 
 def open_pandas(frame: Any, ask: Ask, fitted: Ask) -> Source:
@@ -46,7 +45,7 @@ def _index(index: Any, dim: str) -> Axis | None:
     if type(index).__name__ == "RangeIndex":
         return None
     if type(index).__name__ == "MultiIndex":
-        return named(dim, np.array([",".join(map(str, place)) for place in index], dtype=object))
+        return Axis((dim,), (len(index),), {}, {dim: levels_of(index, dim)})
     return named(dim, index.to_numpy())
 
 
@@ -72,6 +71,40 @@ def open_polars(frame: Any, ask: Ask, fitted: Ask) -> Source:
         source.samples = named("sample", columns)
     else:
         source.features = named("feature", columns)
+    return source
+
+
+ARROW = {
+    "double": "float64", "float": "float32", "halffloat": "float16", "bool": "bool",
+    **{kind: kind for kind in ("int8", "int16", "int32", "int64")},
+    **{f"u{kind}": f"u{kind}" for kind in ("int8", "int16", "int32", "int64")},
+}  # fmt: skip
+"""Types of NumPy by what Arrow calls them."""
+
+
+def open_arrow(table: Any, ask: Ask, fitted: Ask) -> Source:
+    """A table or a batch of records of pyarrow: samples are rows unless ``sample_axis=1``."""
+    name = f"the {type(table).__name__} of pyarrow"
+    refuse_options(name, sample_dim=ask.sample_dim, layer=ask.layer)
+    told, columns = list(table.schema.types), list(table.schema.names)
+    common = _common_type([ARROW.get(str(k), "object") for k in told], told, columns, name)
+    is_single = np.result_type(common, np.float32) == np.float32
+    axis = ask.sample_axis or 0
+
+    def take(start: int, stop: int) -> Array:
+        part = table.select(range(start, stop)) if axis else table.slice(start, stop - start)
+        strip = np.empty((part.num_columns, part.num_rows), np.float32 if is_single else np.float64)
+        for values, column in zip(strip, part.columns, strict=True):
+            numbers = column.cast("int8") if str(column.type) == "bool" else column
+            values[:] = numbers.to_numpy(zero_copy_only=False)  # nulls are NaN
+        return strip.T
+
+    source = Strips(take, common, (table.num_rows, table.num_columns), axis, name)
+    names = named("sample" if axis else "feature", np.array(columns, dtype=object))
+    if axis:
+        source.samples = names
+    else:
+        source.features = names
     return source
 
 

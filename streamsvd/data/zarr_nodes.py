@@ -1,21 +1,26 @@
 """From a path, a URL or an open node of Zarr to a source, checked before it is decoded."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import zarr
 from zarr.storage import LocalStore, ZipStore
 
-from streamsvd.data.labels import Axis
+from streamsvd.arrays import Array
+from streamsvd.data.attributes import attributes_of, dims_of, name_of, packing_attributes
+from streamsvd.data.compressed import SPARSE_KINDS, SPARSE_PARTS, check_group
+from streamsvd.data.coordinates import axis_of
+from streamsvd.data.layout import asked_layout
 from streamsvd.data.packing import packing_of
 from streamsvd.data.source import Source, asked_axis, check_matrix
-from streamsvd.data.zarr_sources import SPARSE_PARTS, SparseSource, ZarrSource
+from streamsvd.data.zarr_sources import SparseSource, ZarrSource
 from streamsvd.errors import OptionError, SourceError, StreamSVDError
 from streamsvd.options import Ask
-from streamsvd.storage.checked import RegularFiles, file_size
+from streamsvd.storage.checked import RegularFiles, checked, file_size
 from streamsvd.storage.chunks import (
     MARK,
     MOST_MISSING,
@@ -25,11 +30,8 @@ from streamsvd.storage.chunks import (
 )
 from streamsvd.storage.codecs import refuse_unsafe
 
-SPARSE_KINDS = ("csr_matrix", "csc_matrix")
-"""What the groups of sparse matrices of AnnData say that they are."""
-
-DIMENSIONS = "_ARRAY_DIMENSIONS"
-"""Attribute that xarray writes the names of dimensions to in Zarr 2."""
+EXTRAS = {"s3": "s3", "http": "http", "https": "http"}
+"""What to install for URLs of a protocol."""
 
 
 # -------------------------------------------------------------------------------------- paths
@@ -54,7 +56,8 @@ def open_node(x: Any, storage_options: dict[str, Any] | None = None) -> Any:
         what = "" if not is_path or os.path.exists(x) or ".zip" in x else ": no such path"
         raise SourceError(f"no Zarr array at {x}{what}") from error
     except ImportError as error:
-        hint = '; pip install "streamsvd[s3]"' if x.startswith("s3://") else ""
+        extra = EXTRAS.get(x.partition("://")[0])
+        hint = f'; pip install "streamsvd[{extra}]"' if extra else ""
         raise SourceError(f"{x} needs another package: {error}{hint}") from error
     except Exception as error:  # bad JSON, unknown codec, object dtype, no such home folder, ...
         raise SourceError(
@@ -69,7 +72,11 @@ def _open_path(x: str) -> Any:
     if store is not None:
         return zarr.open(store, path=inside, mode="r")
     if os.path.isfile(path):
-        raise SourceError(f"{x} is a file, not a Zarr store; see `streamsvd convert`")
+        raise SourceError(
+            f"{x} is a file of no kind that is read as it is: those end in .npy, .h5ad, .h5, "
+            ".hdf5 or .nc, and .zip for a Zarr store; `streamsvd convert` writes .csv, .tsv, .txt, "
+            ".npz and .mat files to Zarr"
+        )
     file_size(Path(path), x)  # neither a device
     place = Path(path).absolute()  # workers of a cluster have another folder
     return zarr.open(RegularFiles(place, read_only=True), mode="r")
@@ -100,17 +107,6 @@ def sound(name: str) -> Iterator[None]:
         ) from error
 
 
-def attributes_of(node: Any) -> dict[str, Any]:
-    """The attributes of an array or a group; refuses what is no mapping."""
-    found = node.metadata.attributes
-    if not isinstance(found, Mapping):
-        raise SourceError(
-            f"{node.store_path}: its attributes are a {type(found).__name__}, not a mapping of "
-            "names to values; mend them in its metadata"
-        )
-    return dict(found)
-
-
 def encoding_of(node: Any) -> Any:
     """What the group of an AnnData, or of a part of one, says that it is."""
     return attributes_of(node).get("encoding-type") if isinstance(node, zarr.Group) else None
@@ -122,14 +118,14 @@ def open_zarr(node: Any, ask: Ask, fitted: Ask, name: str | None = None) -> Sour
     Refuses what is not a matrix of real numbers, codecs that are not known to be safe, and stores
     with missing chunks unless ``missing_chunks="fill"``. `name` is what to call it in errors.
     """
-    name = name or str(node.store_path)
+    name = name or name_of(node)
     with sound(name):
         node = _absolute(node)
         if encoding_of(node) in SPARSE_KINDS:
             return _open_sparse_group(node, ask, fitted, name)
         if isinstance(node, zarr.Group):
             names = ", ".join(array_names(node)) or "none that can be listed"
-            raise SourceError(f"{node.store_path} is a Zarr group; name one of its arrays: {names}")
+            raise SourceError(f"{name} is a Zarr group; name one of its arrays: {names}")
         return _open_array(node, ask, fitted, name)
 
 
@@ -146,68 +142,45 @@ def check_array(array: Any, name: str, ask: Ask, *, is_text: bool = False) -> No
         _refuse_missing(array, name)
 
 
+def names_of(array: Any, name: str) -> Array | None:
+    """An array of text or numbers in memory, None of another kind: nothing is unpickled."""
+    if array.dtype.kind not in "TUbiuf":
+        return None
+    check_array(array, name, Ask(missing_chunks="fill"), is_text=True)
+    return np.asarray(checked(array, name, may_miss=True)[:])
+
+
 def _open_array(array: Any, ask: Ask, fitted: Ask, name: str) -> Source:
     refuse_unsafe(array, name, is_text=array.dtype.kind not in "biuf")
-    dims = _dims_of(array)
-    axis = asked_axis(name, ask, fitted, dims)
-    check_matrix(array.dtype, array.shape, name)
+    dims = dims_of(array)
+    layout = asked_layout(array.shape, name, ask, fitted, dims)
+    is_matrix = len(array.shape) <= 2
+    check_matrix(array.dtype, array.shape if is_matrix else layout.matrix_shape, name)
     mark = _mark(array)
     if mark is not None:
         raise SourceError(f"{name} is not data: {mark}")
     check_array(array, name, ask)
-    source = ZarrSource(array, axis, name, ask.missing_chunks)
+    source = ZarrSource(array, layout, name, ask.missing_chunks)
     if ask.decode:
-        source.decode_by(packing_of(_of_packing(array), array.dtype, name))
+        source.decode_by(packing_of(packing_attributes(array), array.dtype, name))
     if dims:
-        shape = (source.n_features, source.n_samples)
-        source.features, source.samples = (
-            Axis((dims[place],), (size,))
-            for place, size in zip((1 - axis, axis), shape, strict=True)
-        )
+        source.features = axis_of(array, dims, layout.feature_axes, name)
+        source.samples = axis_of(array, dims, layout.sample_axes, name)
     return source
 
 
 def _open_sparse_group(group: Any, ask: Ask, fitted: Ask, name: str) -> Source:
     axis = asked_axis(name, ask, fitted)
-    attributes = attributes_of(group)
-    lost = [key for key in SPARSE_PARTS if key not in group]
-    lost += [key for key in ("shape",) if key not in attributes]
-    if lost:
-        raise SourceError(f"{name} is not a whole sparse matrix: {', '.join(lost)} is not there")
-    shape = attributes["shape"]
-    if not isinstance(shape, list | tuple) or not all(type(size) is int for size in shape):
-        raise SourceError(f"{name} has the shape {shape!r}: need two numbers; mend its attributes")
-    check_matrix(group["data"].dtype, tuple(shape), name)
+    shape = check_group(group, attributes_of(group), name)
+    return SparseSource(parts_of(group, ask, name), str(encoding_of(group)), shape, axis, name)
+
+
+def parts_of(group: Any, ask: Ask, name: str) -> dict[str, Any]:
+    """The arrays of a sparse matrix, checked before and while they are read."""
     for key in SPARSE_PARTS:
-        part = group[key]
-        if len(part.shape) != 1 or (key != "data" and part.dtype.kind not in "iu"):
-            raise SourceError(
-                f"{name}/{key} holds {part.dtype} in the shape {part.shape}; the {key} of a sparse "
-                "matrix are one row of numbers, whole ones but for the data"
-            )
-        check_array(part, f"{name}/{key}", ask)
-    return SparseSource(group, axis, name)
-
-
-def _of_packing(array: Any) -> dict[str, Any]:
-    """The attributes of an array, and what xarray takes for one.
-
-    It writes the `_FillValue` of Zarr 2 as the fill value of the array. That of arrays without
-    its mark, such as the 0 that Zarr writes by itself, says nothing of what is missing.
-    """
-    attributes = attributes_of(array)
-    is_marked = isinstance(attributes.get(DIMENSIONS), list)
-    is_of_xarray = array.metadata.zarr_format == 2 and is_marked
-    return attributes | ({"_FillValue": array.fill_value} if is_of_xarray else {})
-
-
-def _dims_of(array: Any) -> tuple[str, ...]:
-    """Names of the dimensions of a Zarr array, as xarray writes them, where there are two."""
-    stored = getattr(array.metadata, "dimension_names", None)
-    stored = stored or attributes_of(array).get(DIMENSIONS)
-    if not isinstance(stored, list | tuple) or len(stored) != 2 or None in stored:
-        return ()
-    return tuple(map(str, stored))
+        check_array(group[key], f"{name}/{key}", ask)
+    may_miss = ask.missing_chunks == "fill"
+    return {key: checked(group[key], f"{name}/{key}", may_miss=may_miss) for key in SPARSE_PARTS}
 
 
 def _mark(array: Any) -> Any:

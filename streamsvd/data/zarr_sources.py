@@ -1,26 +1,25 @@
 """Sources in Zarr stores, checked before they are decoded."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zarr
-from scipy import sparse
 from zarr.storage import LocalStore
 
 from streamsvd.arrays import Array
+from streamsvd.data.compressed import CompressedSource
+from streamsvd.data.coordinates import about_coordinate
+from streamsvd.data.layout import Layout
 from streamsvd.data.packing import REMEDY
-from streamsvd.data.source import Described, Source, check_compressed, summed
+from streamsvd.data.source import Described, Source
 from streamsvd.errors import OptionError, ResourceError, SourceError, StreamSVDError
 from streamsvd.storage.checked import checked
 from streamsvd.storage.chunks import MARK, decoded_numbers, drop_chunks, grid_shape, some
 from streamsvd.storage.fingerprints import fingerprint, places
 from streamsvd.storage.raw import raw_chunk_paths
-
-SPARSE_PARTS = ("data", "indices", "indptr")
-"""The arrays of the group of a sparse matrix of AnnData."""
 
 
 class ZarrSource(Source):
@@ -31,17 +30,19 @@ class ZarrSource(Source):
     _gives_new = True
 
     def __init__(
-        self, array: zarr.Array[Any], sample_axis: int, name: str, missing_chunks: str
+        self, array: zarr.Array[Any], layout: Layout, name: str, missing_chunks: str
     ) -> None:
-        self._grid = array.shards or array.chunks
+        self._grid, self._layout = array.shards or array.chunks, layout
         self._checked = checked(array, name, may_miss=missing_chunks == "fill")
-        super().__init__(array, sample_axis, name, self._grid[sample_axis])
-        self.chunk_bytes = decoded_numbers(array, sample_axis) * array.dtype.itemsize
+        described = Described(array.dtype, layout.matrix_shape)
+        chunk = self._grid[layout.lead] * layout.inner
+        super().__init__(described, layout.sample_axis, name, chunk)
+        self.array = array
+        self.chunk_bytes = decoded_numbers(array, layout.lead) * array.dtype.itemsize
 
     def _read(self, start: int, stop: int) -> Array:
-        array = self._checked
         try:
-            strip: Any = array[:, start:stop] if self.sample_axis else array[start:stop]
+            block: Any = self._checked[self._layout.index(start, stop)]
         except (StreamSVDError, MemoryError):
             raise
         except Exception as error:  # each codec raises its own kinds
@@ -51,11 +52,15 @@ class ZarrSource(Source):
             ) from error
         if self.drops_pages:
             drop_chunks(self.array, [self._key(place) for place in self._places(start, stop)])
-        return strip if self.sample_axis else strip.T
+        return self._layout.strip(block, start, stop)
 
     def decoded_bytes(self, samples: int) -> int:
         """Bytes that reading so many samples decodes: whole chunks."""
         return -(-samples // self.chunk) * self.chunk_bytes + self._unpacked(samples)
+
+    def about_coordinate(self, dim: str) -> Mapping[str, Any]:
+        """The attributes of the coordinate along a dimension, in the group of the array."""
+        return about_coordinate(self.array, dim)
 
     def fingerprint(self) -> str:
         """See `storage.fingerprints.fingerprint`."""
@@ -67,6 +72,11 @@ class ZarrSource(Source):
 
     def raw_chunks(self, dtype: np.dtype[Any]) -> tuple[list[Path], int]:
         """The chunk files and their width; refuses an array that cannot be rewritten in place."""
+        if len(self.array.shape) != 2:
+            raise OptionError(
+                f"overwrite_x=True needs an array of two axes, and {self.name} has the shape "
+                f"{self.array.shape}: leave it out"
+            )
         if self.sample_axis == 0:  # by the name of a dimension: the options cannot know
             raise OptionError("overwrite_x=True needs samples as columns: sample_axis=1")
         if self.packing is not None:
@@ -103,85 +113,17 @@ class ZarrSource(Source):
 
     def _places(self, start: int, stop: int) -> Iterator[tuple[int, ...]]:
         ranges = [range(count) for count in grid_shape(self.array)]
-        c = self._grid[self.sample_axis]
-        ranges[self.sample_axis] = range(start // c, -(-stop // c))
+        ranges[self._layout.lead] = range(start // self.chunk, -(-stop // self.chunk))
         return product(*ranges)
 
 
-class SparseSource(Source):
-    """A `Source` in a Zarr group that holds a CSR or CSC matrix, as AnnData writes it.
+class SparseSource(CompressedSource):
+    """A `CompressedSource` in arrays of Zarr, which are `checked`."""
 
-    Samples must be what the matrix is compressed by: rows of CSR, columns of CSC. Strips are read
-    as they are, or made dense one at a time; beside them `indptr`, ``8 (N + 1)`` bytes, is held in
-    memory.
-    """
-
-    readable_by_workers = True
-    _gives_new = True
-    reads_sparse = True
-
-    def __init__(self, group: zarr.Group, sample_axis: int, name: str) -> None:
-        check_compressed(str(group.attrs["encoding-type"]), sample_axis, name)
-        self._parts: dict[str, Any] = {
-            key: checked(group[key], f"{name}/{key}", may_miss=True)  # type: ignore[arg-type]
-            for key in SPARSE_PARTS
-        }
-        shape: tuple[int, ...] = tuple(group.attrs["shape"])  # type: ignore[arg-type]
-        described = Described(self._parts["data"].dtype, shape)
-        super().__init__(described, sample_axis, name, 1)
-        fits = self._parts["indptr"].shape[0] == self.n_samples + 1
-        self._indptr = np.zeros(1, np.int64)
-        if fits:
-            self._indptr = self._part("indptr", 0, self.n_samples + 1).astype(np.int64)
-            fits = self._indptr[0] == 0 and 0 <= self._indptr[-1] <= self._entries
-        if not fits or np.any(np.diff(self._indptr) < 0):
-            raise SourceError(f"{name}/indptr does not fit the shape and the data of the matrix")
-        self.n_stored = int(self._indptr[-1])
-
-    def decoded_bytes(self, samples: int) -> int:
-        """Bytes that reading so many samples decodes: whole chunks of entries, then the strip."""
-        cuts = self._indptr[::samples]
-        entries = int(np.diff(np.append(cuts, self._indptr[-1])).max(initial=0))
-        parts = [self._parts[key] for key in ("data", "indices")]
-        whole = sum((entries + 2 * part.chunks[0]) * part.dtype.itemsize for part in parts)
-        return super().decoded_bytes(samples) + min(whole, self._most_decoded(parts))
-
-    @staticmethod
-    def _most_decoded(parts: list[Any]) -> int:
-        """Bytes of all chunks."""
-        return sum(
-            -(-part.shape[0] // part.chunks[0]) * part.chunks[0] * part.dtype.itemsize
-            for part in parts
-        )
-
-    def _counted(self, strip: Array) -> Array:
-        return strip  # what was read for it, less than it is large, was counted by `_part`
-
-    def _read(self, start: int, stop: int) -> Array:
-        return self.read_sparse(start, stop).toarray().T
-
-    def read_sparse(self, start: int, stop: int) -> sparse.csr_array:
-        """Samples ``start..stop-1`` as the rows of a new (stop - start, n) float64 matrix."""
-        lo, hi = int(self._indptr[start]), int(self._indptr[stop])
-        data, indices = (self._part(key, lo, hi) for key in ("data", "indices"))
-        if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < self.n_features:
-            raise SourceError(
-                f"{self.name}/indices go from {indices.min()} to {indices.max()} in samples "
-                f"{start} to {stop - 1}; they must be from 0 to {self.n_features - 1}"
-            )
-        indptr = self._indptr[start : stop + 1] - lo
-        shape = (stop - start, self.n_features)
-        return summed(data, indices, indptr, shape, self.name)
-
-    @property
-    def _entries(self) -> int:
-        return min(self._parts[key].shape[0] for key in ("data", "indices"))
-
-    def _part(self, part: str, start: int, stop: int) -> Array:
-        """Entries of one of the three arrays."""
+    def _entries_of(self, part: str, start: int, stop: int) -> Array:
         array, name = self._parts[part], f"{self.name}/{part}"
         try:
-            return super()._counted(np.asarray(array[start:stop]))
+            return super()._entries_of(part, start, stop)
         except (StreamSVDError, MemoryError):
             raise
         except Exception as error:  # each codec raises its own kinds

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
 
+from streamsvd.arrays import Array
 from streamsvd.data.source import Source
 from streamsvd.errors import OptionError
 from streamsvd.fitting.planning import posed
@@ -23,8 +24,10 @@ from streamsvd.system import free_memory, n_cpus
 logger = logging.getLogger("streamsvd")
 
 
-def begin_sum(n_features: int, options: Options) -> SampleSum:
+def begin_sum(n_features: int, options: Options, weights: Array | None = None) -> SampleSum:
     """An empty sum in the form of ``X X^T`` that is asked for, or suits `n` and the memory.
+
+    `weights` are those of the features.
 
     Refuses one that cannot be held, and what the fit would refuse of any samples.
     """
@@ -32,6 +35,11 @@ def begin_sum(n_features: int, options: Options) -> SampleSum:
         raise OptionError(
             'reduction="samples" needs all samples at once, and batches are only summed up: use '
             '"gram" or "factor" with partial_fit, or fit'
+        )
+    if options.normalize == "variables":
+        raise OptionError(
+            'normalize="variables" is for several variables, and batches are of one: leave it out, '
+            "or fit"
         )
     is_gappy = options.missing == "mean"
     if is_gappy and options.reduction == "factor":
@@ -49,15 +57,20 @@ def begin_sum(n_features: int, options: Options) -> SampleSum:
     plan = PLANS[form](problem, memory_limit=most)
     logger.info("reduction=%r: %s; %s", form, why, plan.describe())
     asked = (options.center, options.normalize, options.n_threads or n_cpus())
+    total: SampleSum
     if form == "gram":
-        return (GappyGram if is_gappy else GramSum)(n_features, *asked)
-    return FactorSum(n_features, problem.asked_rank, *asked)
+        total = (GappyGram if is_gappy else GramSum)(n_features, *asked)
+    else:
+        total = FactorSum(n_features, problem.asked_rank, *asked, weights)
+    total.weights = weights
+    return total
 
 
-def with_batch(total: SampleSum, source: Source) -> SampleSum:
+def with_batch(total: SampleSum, source: Source, weights: Array | None = None) -> SampleSum:
     """The sum with the samples of `source`; a batch that cannot be read to its end changes nothing.
 
     It is a copy of `total` that is added to, where that is not known before the first is added.
+    `weights` are those of the samples.
     """
     if isinstance(total, GappyGram):
         reader = GappyReader(source, source.sum_dtype, largest=LARGEST**0.5)
@@ -67,5 +80,5 @@ def with_batch(total: SampleSum, source: Source) -> SampleSum:
     first = list(islice(strips, 2))
     if len(first) == 2:
         total = copy.deepcopy(total)
-    total.extend(chain(first, strips))
+    total.extend(chain(first, strips), weights=weights)
     return total

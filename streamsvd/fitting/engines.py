@@ -11,6 +11,7 @@ from streamsvd.algorithm.block_log import Log
 from streamsvd.algorithm.seam import Executor, Leading
 from streamsvd.arrays import Array
 from streamsvd.cluster.engine import ClusterColumns
+from streamsvd.cluster.forms import Formed
 from streamsvd.data.source import Source
 from streamsvd.fitting.in_place import InPlace
 from streamsvd.fitting.reduced import Reduced
@@ -60,10 +61,11 @@ def choose_engine(
     space: Workspace | None,
     client: Any,
     progress: Progress,
+    made: Formed | None,
 ) -> Engine:
-    """The engine that a fit works with."""
+    """The engine that a fit works with; `made` is ``X X^T``, where it is there already."""
     if problem.is_reduced:
-        return Reduced(source, problem, options, plan, client, progress)
+        return Reduced(source, problem, options, plan, client, progress, made)
     if client is not None:
         return ClusterColumns(client, source, problem, options, plan, progress)
     return InPlace(source, problem, options, plan, space, progress)

@@ -156,7 +156,8 @@ class InPlace:
         energies = arrays["energies"]
         if options.pivot:
             log.order = pivot_order(energies, problem.n_components)
-        learned = Preprocessing(options.center, options.normalize, arrays["mean"], arrays["scale"])
+        asked, weights = (options.center, options.scales), self._source.present.weights
+        learned = Preprocessing(*asked, arrays["mean"], arrays["scale"], weights)
         return Ingested(learned, energies, arrays["initial"])
 
     def _overwritten(self) -> WorkingMatrix:
@@ -175,7 +176,7 @@ class InPlace:
         width = self._plan.strip_samples
         with progress_bar(self._progress, "ingest", source.n_samples) as advance:
             preprocessing, energies = ingest(
-                source, working, options.center, options.normalize, width, advance
+                source, working, options.center, options.scales, width, advance
             )
         if options.pivot:
             log.order = pivot_order(energies, self._problem.n_components)

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvd.arrays import Array
 from streamsvd.cluster.tasks import cluster_missing
-from streamsvd.data.missing import Filled, Missing, MissingValues
+from streamsvd.data.missing import Filled, Missing, MissingValues, filled
 from streamsvd.data.source import Source
 from streamsvd.errors import SourceError
 from streamsvd.fitting.planning import plan_fit, resolve
@@ -38,26 +38,36 @@ def fit_present(
     the fit begins anew. It is made before in a `workspace`, where a run that goes on must find the
     same means, on a cluster, and where the fit would not tell the means.
     """
-    filled = Filled(source, options.missing_value, asks=options.missing == "mean")
+    asking = Filled(source, options.missing_value, asks=options.missing == "mean")
     if options.missing == "error":
-        return fit_one(filled)
+        return fit_one(asking)
     if options.center == "features" and options.workspace is None and client is None:
         try:
-            made = fit_one(filled)
+            made = fit_one(asking)
         except MissingValues:
             logger.info("values of %s are missing: one pass more, for the means", source.name)
         else:
             counts = np.zeros(source.n_features, dtype=np.int64)
             return replace(made, missing=Missing(made.mean, counts, source.n_samples))
-    plan_fit(filled, resolve(filled, options), options, client)  # refuse what cannot be done
+    plan_fit(asking, resolve(asking, options), options, client)  # refuse what cannot be done
+    source, missing = with_means(source, options.missing_value, progress, client)
+    return replace(fit_one(source), missing=missing)
+
+
+def with_means(
+    source: Source, missing_value: float | None, progress: Progress, client: Any = None
+) -> tuple[Source, Missing]:
+    """`source` filled by the means of what is there, from a pass of their own."""
+    asking = Filled(source, missing_value)
     with progress_bar(progress, "means", source.n_samples) as advance:
         if client is not None and (source.readable_by_workers or source.computed_by_workers):
-            missing = cluster_missing(client, filled, advance)
+            missing = cluster_missing(client, asking, advance)
         else:
-            missing = find_missing(filled, advance)
+            missing = find_missing(asking, advance)
     _report(source, missing)
-    filled.take(missing)
-    return replace(fit_one(filled if missing.counts.any() else source), missing=missing)
+    if missing.counts.any():
+        source = filled(source, missing, missing_value)
+    return source, missing
 
 
 def _report(source: Source, missing: Missing) -> None:
@@ -80,5 +90,7 @@ def _report(source: Source, missing: Missing) -> None:
 
 def _named(source: Source, features: Array) -> str:
     names = None if source.features is None else source.features.names
-    shown = [str(i if names is None else names[i]) for i in features[:NAMED]]
+    places = source.present.places
+    first = features[:NAMED] if places is None else places[features[:NAMED]]
+    shown = [str(i if names is None else names[i]) for i in first]
     return ", ".join(shown) + (", ..." if len(features) > NAMED else "")

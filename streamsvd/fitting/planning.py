@@ -11,8 +11,10 @@ from dask.utils import format_bytes, parse_bytes
 from streamsvd.cluster.engine import WORKER_SHARE, share_bounds
 from streamsvd.cluster.waiting import check_client, workers_of
 from streamsvd.data.source import Source
+from streamsvd.data.weights import record_of, sample_weights_of, weights_of
 from streamsvd.errors import OptionError, ResourceError
-from streamsvd.options import MODELS, Options, working_dtype
+from streamsvd.options import Options
+from streamsvd.options.rules import MODELS, working_dtype
 from streamsvd.passes.strips import stays_sparse
 from streamsvd.passes.summed import SummedSamples
 from streamsvd.plan import PLANS, Plan, choose_reduction, make_plan
@@ -22,15 +24,41 @@ from streamsvd.system import free_memory
 logger = logging.getLogger("streamsvd")
 
 
+def weighed(source: Source, options: Options) -> Options:
+    """Weigh features and samples as `options` ask; the same options, as they are recorded.
+
+    Batches were weighed when they came.
+    """
+    weights, asked = source.present.weights, options.sample_weights
+    if asked is not None and options.reduction is None:
+        raise OptionError(
+            "sample_weights= are of sums over samples, and a fit in place depends on the samples "
+            'themselves: pass reduction="gram" with it'
+        )
+    if source.is_readable:
+        weights = weights_of(source, options.feature_weights)
+        source.weigh(weights)
+        source.sample_weights = sample_weights_of(source, asked)
+    return replace(
+        options,
+        feature_weights=record_of(options.feature_weights, weights),
+        sample_weights=record_of(asked, source.sample_weights),
+    )
+
+
 def resolve(source: Source, options: Options) -> Problem:
-    """The problem that `options` pose of `source`; refuses one that its shape rules out."""
-    options.check_shape(source.n_features, source.n_samples)
+    """The problem that `options` pose of `source`; refuses one that its shape rules out.
+
+    Where components are asked for as a share, that of one component.
+    """
+    options = with_one(options)
+    options.check_shape(source.n_features, source.n_samples, source.mask is not None)
     return posed(source, options)
 
 
 def posed(source: Source, options: Options) -> Problem:
     """The same before the number of samples is known."""
-    is_reduced = options.reduction is not None
+    options, is_reduced = with_one(options), options.reduction is not None
     if options.reduction in MODELS and (
         not options.refine or options.budget(source.n_features) is None
     ):
@@ -56,6 +84,22 @@ def posed(source: Source, options: Options) -> Problem:
     )
 
 
+def with_one(options: Options) -> Options:
+    """The same options with one component, where their number comes with the data.
+
+    Refuses a share where nothing tells what components explain.
+    """
+    if options.share is None:
+        return options
+    if options.reduction not in ("gram", "samples"):
+        raise OptionError(
+            f"n_components={options.share:g}, a share of the variance, needs all that PCA explains,"
+            f' which reduction={options.reduction!r} does not tell: pass reduction="gram", or '
+            '"samples" for few samples, or a number'
+        )
+    return replace(options, n_components=1, batch_size=1)
+
+
 def choose_form(source: Source, options: Options) -> Options:
     """The same options, with the form of ``X X^T`` that suits the source where none is given.
 
@@ -69,7 +113,8 @@ def choose_form(source: Source, options: Options) -> Options:
     if not options.refine:
         return on_gram
     problem = resolve(source, on_gram)  # what counts are the sizes, which any form tells
-    form, why = choose_reduction(problem, options.memory_bytes or free_memory() // 2)
+    most = options.memory_bytes or free_memory() // 2
+    form, why = choose_reduction(problem, most, exact=options.share is not None)
     logger.info("reduction=%r: %s", form, why)
     return replace(options, reduction=form)
 

@@ -11,7 +11,7 @@ import numpy as np
 from streamsvd.algorithm.block_log import Log
 from streamsvd.algorithm.seam import Executor, executor_of
 from streamsvd.arrays import Array
-from streamsvd.cluster.forms import covariance_of
+from streamsvd.cluster.forms import Formed, covariance_of
 from streamsvd.data.source import Source
 from streamsvd.matrix.partition import make_partitions
 from streamsvd.matrix.working import WorkingMatrix
@@ -23,6 +23,29 @@ from streamsvd.problem import Problem
 from streamsvd.progress import Progress
 from streamsvd.refinement import Covariance
 from streamsvd.system import n_cpus, one_blas_thread
+
+
+def formed(
+    source: Source,
+    problem: Problem,
+    options: Options,
+    plan: Plan,
+    client: Any,
+    progress: Progress,
+) -> Formed:
+    """Sum up ``X X^T``, here or by tasks of a cluster."""
+    assert problem.reduction is not None  # noqa: S101  (it is for those)
+    return covariance_of(
+        problem.reduction,
+        source,
+        options.center,
+        options.scales,
+        problem.factor_rank,
+        client=client,
+        width=plan.strip_samples,
+        n_threads=options.n_threads or n_cpus(),
+        progress=progress,
+    )
 
 
 class Reduced:
@@ -39,25 +62,15 @@ class Reduced:
         plan: Plan,
         client: Any,
         progress: Progress,
+        made: Formed | None = None,
     ) -> None:
-        self._source, self._problem, self._options = source, problem, options
-        self._plan, self._client, self._progress = plan, client, progress
+        self._asked, self._made = (source, problem, options, plan, client, progress), made
+        self._problem, self._options = problem, options
 
     def prepare(self, log: Log) -> Ingested:
-        """Sum up ``X X^T``, here or by tasks of a cluster."""
+        """Sum up ``X X^T``, unless it is there."""
         options, problem = self._options, self._problem
-        assert problem.reduction is not None  # noqa: S101  (this engine is for those)
-        made = covariance_of(
-            problem.reduction,
-            self._source,
-            options.center,
-            options.normalize,
-            problem.factor_rank,
-            client=self._client,
-            width=self._plan.strip_samples,
-            n_threads=options.n_threads or n_cpus(),
-            progress=self._progress,
-        )
+        made, self._made = self._made or formed(*self._asked), None
         self.covariance, p, m = made.covariance, problem.n_components, problem.n_rotated
         with one_blas_thread:
             if m < problem.n_features:

@@ -13,19 +13,23 @@ from typing import Any
 
 from streamsvd.algorithm.method import METHODS
 from streamsvd.data import Source, open_data
+from streamsvd.data.masks import described, taking_part
 from streamsvd.errors import ResourceError, StreamSVDError
 from streamsvd.fitting.engines import Engine, choose_engine
 from streamsvd.fitting.interrupts import StopRequest, raise_for, stop_requests
 from streamsvd.fitting.missing import fit_present
-from streamsvd.fitting.planning import plan_fit, resolve
+from streamsvd.fitting.planning import plan_fit, resolve, weighed
+from streamsvd.fitting.reduced import formed
 from streamsvd.fitting.shorter import shortened
 from streamsvd.fitting.workspace import Workspace
-from streamsvd.options import Ask, Options, workspace_path
+from streamsvd.options import Ask, Options
+from streamsvd.options.rules import workspace_path
 from streamsvd.passes.ingest import Ingested
 from streamsvd.passes.summed import SummedSamples
 from streamsvd.plan import Plan
 from streamsvd.problem import Problem
 from streamsvd.progress import Progress, progress_bar
+from streamsvd.refinement.covariance import fewest
 from streamsvd.result.svd_result import SVDResult
 from streamsvd.version import __version__
 
@@ -39,6 +43,10 @@ def fit(x: Any, options: Options, progress: Progress, client: Any = None) -> SVD
     """Run `streamsvd.sparse_svd` with checked options, on the cluster of `client` if given."""
     began = time.monotonic()
     source = open_data(x, Ask.of(options))
+    if options.normalize == "variables":
+        source.scale_variables(source.features)
+    source = taking_part(source, options.feature_mask)
+    options = weighed(source, options)
 
     def fit_one(source: Source) -> SVDResult:
         return _fit(source, options, progress, client)
@@ -50,7 +58,8 @@ def fit(x: Any, options: Options, progress: Progress, client: Any = None) -> SVD
     else:
         result = fit_present(source, options, fit_one, progress, client)
     seconds = time.monotonic() - began
-    return replace(result, seconds=seconds, bytes_read=source.bytes_read)
+    read = source.bytes_read
+    return replace(result, feature_mask=source.mask, seconds=seconds, bytes_read=read)
 
 
 def _fit(source: Source, options: Options, progress: Progress, client: Any) -> SVDResult:
@@ -58,8 +67,17 @@ def _fit(source: Source, options: Options, progress: Progress, client: Any) -> S
     problem = resolve(source, options)
     plan = plan_fit(source, problem, options, client)
     logger.info(plan.describe())
+    share, made = options.share, None
+    if share is not None:
+        made = formed(source, problem, options, plan, client, progress)
+        p = fewest(made.covariance, share, min(source.n_features, source.n_samples))
+        logger.info("n_components=%g: %d components of PCA explain that share", share, p)
+        options = replace(options, n_components=p)
+        problem = resolve(source, options)
+        plan = plan_fit(source, problem, options, client)
     with stop_requests() as stop, _workspace(options, plan, client) as space:
-        engine = choose_engine(source, problem, options, plan, space, client, progress)
+        engine = choose_engine(source, problem, options, plan, space, client, progress, made)
+        made = None  # the engine frees it
         try:
             result = _Run(source, problem, options, engine, space, progress, stop).result()
         except OSError as error:
@@ -83,6 +101,8 @@ def _fit(source: Source, options: Options, progress: Progress, client: Any) -> S
                 client=client,
                 progress=progress,
             )
+    if share is not None:
+        result = replace(result, settings=result.settings | {"share": share})
     return result
 
 
@@ -239,12 +259,15 @@ class _Run:
             covariance=self._engine.covariance,
             features=source.features,
             samples=source.samples,
+            weight=source.weight,
+            sample_weights=source.sample_weights,
         )
 
     def _settings(self) -> dict[str, Any]:
         """The options that determine the result, as they were resolved."""
         return self._options.recorded() | {
             "sample_axis": self._source.sample_axis,
+            "feature_mask": described(self._source.mask),
             "selection": self._problem.selection,
             "dtype": self._problem.dtype.name,
         }

@@ -15,7 +15,7 @@ import hashlib
 import os
 import pickle
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -25,21 +25,67 @@ import numba
 from numba import njit
 from numba.core import serialize
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.cpu import CPUTargetOptions
+from numba.core.dispatcher import Dispatcher
+from numba.core.registry import CPUDispatcher
 
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a kernel at its first call, for the types that it is called with.
 
     Strict IEEE arithmetic; the GIL is released. ``error_model="numpy"``: a division by zero gives
-    inf or nan instead of a branch that would keep loops from being vectorised. Without a wrapper
-    for C, which nobody calls: each has its share of the time that compiling takes.
+    inf or nan instead of a branch that would keep loops from being vectorised. Arrays are not
+    counted, since a kernel makes none (`jit_that_allocates` may): half of the compiling would be
+    for that.
     """
-    flags = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-    compiled: Callable[..., Any] = njit(**flags)(function)
+    return _compiled(function, _nrt=False)
+
+
+def jit_that_allocates(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a kernel that makes arrays."""
+    return _compiled(function)
+
+
+def inner(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a kernel that kernels alone call: without what Python needs to call it.
+
+    That is an eighth of the compiling.
+    """
+    compiled = _compiled(function, _nrt=False, no_cpython_wrapper=True)
+    if isinstance(compiled, Dispatcher):
+        compiled.__class__ = _Inner
+    return compiled
+
+
+class _Inner(CPUDispatcher):  # type: ignore[misc]
+    """Python may not call what has no way in for it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{self.py_func.__name__} is for kernels to call")
+
+
+def _compiled(function: Callable[..., Any], **flags: Any) -> Callable[..., Any]:
+    # A wrapper for C would be compiled for nobody.
+    flags = {**flags, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+    known = {name: flag for name, flag in flags.items() if hasattr(CPUTargetOptions, name)}
+    compiled: Callable[..., Any] = njit(**known)(function)
     if os.environ.get("STREAMSVD_CACHE") != "0" and hasattr(compiled, "_cache"):
         with suppress(Exception):  # no place to write to, or another Numba inside
             compiled._cache = _Cache(function)
     return compiled
+
+
+def is_compiled(kernel: Callable[..., Any], arguments: Sequence[Any]) -> bool:
+    """Whether a call with `arguments` needs no compiling: done before, or kept on disk.
+
+    Always, where Numba is told not to compile.
+    """
+    if not isinstance(kernel, Dispatcher):
+        return True
+    signature = tuple(numba.typeof(argument) for argument in arguments)
+    return signature in kernel.overloads or (
+        isinstance(kernel._cache, _Cache) and kernel._cache.has(signature, kernel.targetctx)
+    )
 
 
 def part(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,6 +137,10 @@ class _Cache(FunctionCache):  # type: ignore[misc]
                     os.replace(aside, path)
                 finally:
                     aside.unlink(missing_ok=True)
+
+    def has(self, sig: Any, target_context: Any) -> bool:
+        """Whether there is a file for a signature."""
+        return self._path(sig, target_context.codegen()).is_file()
 
     def _path(self, sig: Any, codegen: Any) -> Path:
         key = repr((sig, codegen.magic_tuple(), numba.__version__, _sources()))

@@ -26,6 +26,35 @@ def fill_missing(x: Array, code: float, values: Array) -> int:
 
 
 @jit
+def add_weighted_present(
+    x: Array,
+    first: int,
+    stop: int,
+    code: float,
+    weights: Array,
+    shift: Array,
+    total: Array,
+    present: Array,
+    weight: Array,
+) -> None:
+    """`add_present` of samples that count `weights` times, one for each column of `x`.
+
+    ``weight[i]`` adds up those of the values that are there.
+    """
+    for i in range(x.shape[0]):
+        row = x[i]
+        for k in range(first, stop):
+            v, w = row[k], weights[k]
+            if v == v and v != code:
+                present[i] += 1
+                if w > 0.0:
+                    if weight[i] == 0.0:
+                        shift[i] = v
+                    total[i] += w * (np.float64(v) - shift[i])
+                    weight[i] += w
+
+
+@jit
 def add_present(
     x: Array, first: int, stop: int, code: float, shift: Array, total: Array, present: Array
 ) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from streamsvd.arrays import Array
-from streamsvd.kernels.jit import jit
+from streamsvd.kernels.jit import inner, jit, jit_that_allocates
 
 LANES = 8
 """Partial sums of a row: sample k of it goes to lane ``k % LANES``, whatever the chunking."""
@@ -27,35 +27,23 @@ def add_moments(
     """
     for i in range(x.shape[0]):
         row, s = x[i], shift[i]
+        total, squares = lanes[0, i], lanes[1, i]
         k = first
         while k < stop:
-            # up to the next flush, the next multiple of LANES first
             end = min(stop, k + FLUSH - (start + k) % FLUSH)
-            while k < end and (start + k) % LANES:
-                z = np.float64(row[k]) - s
-                lanes[0, i, (start + k) % LANES] += z
-                lanes[1, i, (start + k) % LANES] += z * z
-                k += 1
-            whole = k + (end - k) // LANES * LANES
-            part = row[k:whole]
             for m in range(LANES):  # a lane at a time: its sums stay in registers
-                total, squares = lanes[0, i, m], lanes[1, i, m]
-                for q in range(m, part.shape[0], LANES):
-                    z = np.float64(part[q]) - s
-                    total += z
-                    squares += z * z
-                lanes[0, i, m], lanes[1, i, m] = total, squares
-            k = whole
-            while k < end:
-                z = np.float64(row[k]) - s
-                lanes[0, i, (start + k) % LANES] += z
-                lanes[1, i, (start + k) % LANES] += z * z
-                k += 1
+                t, q = total[m], squares[m]
+                for c in range(np.uint64(k + (m - start - k) % LANES), np.uint64(end), LANES):
+                    z = np.float64(row[c]) - s
+                    t += z
+                    q += z * z
+                total[m], squares[m] = t, q
+            k = end
             if (start + k) % FLUSH == 0:
                 flush_lanes(lanes, sums, i)
 
 
-@jit
+@inner
 def flush_lanes(lanes: Array, sums: Array, i: int) -> None:
     """Add the lanes of feature `i` to its sums, lane 0 first, and clear them."""
     for q in range(2):
@@ -73,7 +61,7 @@ def flush_all_lanes(lanes: Array, sums: Array) -> None:
         flush_lanes(lanes, sums, i)
 
 
-@jit
+@jit_that_allocates
 def add_row_moments(z: Array, moments: Array) -> None:
     """Add to ``moments`` (3, n) the sums of the rows of `z` (n, c), of their squares, and `c`."""
     lanes = np.zeros((2, LANES))
@@ -100,15 +88,26 @@ def add_row_moments(z: Array, moments: Array) -> None:
 
 
 @jit
-def subtract_shift(x: Array, shift: Array, out: Array) -> None:
-    """Write ``x - shift`` to `out`, both (n, c), in float64."""
+def add_weighted_moments(
+    x: Array, first: int, stop: int, weights: Array, shift: Array, sums: Array
+) -> None:
+    """Add to ``sums[0, i]`` the weighted ``x - shift``, to ``sums[1, i]`` its weighted square.
+
+    Of the samples ``x[:, first:stop]``; `weights` has one for each column. One by one, so that the
+    bits do not depend on how samples come in pieces.
+    """
     for i in range(x.shape[0]):
-        s = shift[i]
-        for k in range(x.shape[1]):
-            out[i, k] = np.float64(x[i, k]) - s
+        row, s = x[i], shift[i]
+        total, squares = sums[0, i], sums[1, i]
+        for k in range(first, stop):
+            z = np.float64(row[k]) - s
+            wz = weights[k] * z
+            total += wz
+            squares += wz * z
+        sums[0, i], sums[1, i] = total, squares
 
 
-@jit
+@jit_that_allocates
 def center_samples(x: Array) -> None:
     """Subtract from each column its mean over the rows, added from the first row to the last."""
     n, width = x.shape
@@ -121,7 +120,7 @@ def center_samples(x: Array) -> None:
             x[i, k] = x[i, k] - total[k] / n
 
 
-@jit
+@jit_that_allocates
 def normalize_samples(x: Array) -> None:
     """Divide each column by its Euclidean norm; a zero column stays zero."""
     n, width = x.shape

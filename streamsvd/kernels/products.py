@@ -2,7 +2,7 @@
 
 from streamsvd.arrays import Array
 from streamsvd.kernels.jit import jit
-from streamsvd.kernels.rotations import rotate_pair
+from streamsvd.kernels.rotations import rotate
 
 REPLAY = 128
 """Columns to which all row rotations are applied at a time."""
@@ -58,7 +58,7 @@ def replay_panel(panel: Array, pairs: Array, columns: Array, g: Array, h: Array)
     for m in range(pairs.shape[0]):
         i, j = pairs[m, 0], pairs[m, 1]
         if j < n:
-            rotate_pair(panel[i], panel[j], g[m])
+            rotate(panel, i, panel, j, 0, panel.shape[1], g[m])
         a, b = columns[m, 0], columns[m, 1]
         if b >= 0:
             f = h[m]
@@ -77,4 +77,4 @@ def replay_rows(chunk: Array, stop: int, pairs: Array, factors: Array) -> None:
     for lo in range(0, stop, REPLAY):
         hi = min(lo + REPLAY, stop)
         for m in range(pairs.shape[0]):
-            rotate_pair(chunk[pairs[m, 0], lo:hi], chunk[pairs[m, 1], lo:hi], factors[m])
+            rotate(chunk, pairs[m, 0], chunk, pairs[m, 1], lo, hi, factors[m])

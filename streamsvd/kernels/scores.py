@@ -6,14 +6,13 @@ As in `streamsvd.kernels`: serial, strict IEEE, compiled at first use.
 import numpy as np
 
 from streamsvd.arrays import Array
-from streamsvd.kernels.jit import jit
-from streamsvd.kernels.rotations import argmax
+from streamsvd.kernels.jit import inner, jit
 
 NUCLEAR, GAIN, KOGBETLIANTZ = 0, 1, 2
 """Codes of what pairs are scored by."""
 
 
-@jit
+@inner
 def score_row(
     selection: int,
     a: float,
@@ -31,45 +30,49 @@ def score_row(
     whatever the data: the paper's Result 2 (nuclear), the exact increase of the objective (gain),
     the off-diagonal sum (kogbetliantz).
     """
+    # unsigned: else each index would be tested for being negative, and no loop vectorised
+    lo, hi = np.uint64(first), np.uint64(stop)
     if selection == KOGBETLIANTZ:
-        _score_kogbetliantz(b[first:stop], c[first:stop], out[first:stop])
+        for j in range(lo, hi):
+            out[j] = abs(np.float64(b[j])) + abs(np.float64(c[j]))
         return
-    middle = stop if selection == NUCLEAR else max(first, min(stop, n_components))
-    _score_nuclear(a, b[first:middle], c[first:middle], d[first:middle], out[first:middle])
-    _score_gain(a, b[middle:stop], c[middle:stop], d[middle:stop], out[middle:stop])
+    middle = hi if selection == NUCLEAR else np.uint64(max(first, min(stop, n_components)))
+    for j in range(lo, middle):
+        out[j] = nuclear_score(a, np.float64(b[j]), np.float64(c[j]), np.float64(d[j]))
+    for j in range(middle, hi):
+        out[j] = gain_score(a, np.float64(b[j]), np.float64(c[j]), np.float64(d[j]))
 
 
-@jit
-def _score_kogbetliantz(b: Array, c: Array, out: Array) -> None:
-    """``|b| + |c|``."""
-    for j in range(out.shape[0]):
-        out[j] = abs(np.float64(b[j])) + abs(np.float64(c[j]))
+@inner
+def score(selection: int, a: float, b: float, c: float, d: float, inside: bool) -> float:
+    """The score of one head pair, of two components if it is `inside`."""
+    if selection == KOGBETLIANTZ:
+        return abs(b) + abs(c)
+    if selection == NUCLEAR or inside:
+        return nuclear_score(a, b, c, d)
+    return gain_score(a, b, c, d)
 
 
-@jit
-def _score_nuclear(a: float, b: Array, c: Array, d: Array, out: Array) -> None:
+@inner
+def nuclear_score(a: float, b: float, c: float, d: float) -> float:
     """``s1 + s2 - (a + d) = max(hypot(a + d, b - c), hypot(a - d, b + c)) - (a + d)``.
 
-    The sum in brackets comes first, so that the score of a diagonal block is exactly zero.
+    The sum in brackets first, so that the score of a diagonal block is exactly zero; the larger of
+    two roots is the root of the larger.
     """
-    for j in range(out.shape[0]):
-        bj, cj, dj = np.float64(b[j]), np.float64(c[j]), np.float64(d[j])
-        x, y, u, v = a + dj, bj - cj, a - dj, bj + cj
-        q, r = x * x + y * y, u * u + v * v
-        # The larger of two roots is the root of the larger: one sqrt, the same bits.
-        out[j] = np.sqrt(q if q > r else r) - x
+    x, y, u, v = a + d, b - c, a - d, b + c
+    q, r = x * x + y * y, u * u + v * v
+    return np.sqrt(q if q > r else r) - x
 
 
-@jit
-def _score_gain(a: float, b: Array, c: Array, d: Array, out: Array) -> None:
+@inner
+def gain_score(a: float, b: float, c: float, d: float) -> float:
     """``s1 - a = (hypot(a + d, b - c) + hypot(a - d, b + c)) / 2 - a``."""
-    for j in range(out.shape[0]):
-        bj, cj, dj = np.float64(b[j]), np.float64(c[j]), np.float64(d[j])
-        x, y, u, v = a + dj, bj - cj, a - dj, bj + cj
-        out[j] = 0.5 * (np.sqrt(x * x + y * y) + np.sqrt(u * u + v * v)) - a
+    x, y, u, v = a + d, b - c, a - d, b + c
+    return 0.5 * (np.sqrt(x * x + y * y) + np.sqrt(u * u + v * v)) - a
 
 
-@jit
+@inner
 def tail_score(selection: int, a: float, b: float) -> float:
     """Score of a tail pair: ``X[i, i] = a``, ``X[i, j] = b``, no row `j`."""
     if selection == KOGBETLIANTZ:
@@ -88,6 +91,8 @@ def best_pairs(
     added: Array,
     room: int,
     threshold: float,
+    work: Array,
+    where: Array,
     pairs: Array,
     values: Array,
 ) -> int:
@@ -98,10 +103,11 @@ def best_pairs(
     i, then j. `head_best` (p,) holds the best column of each row's head scores or -1;
     `tail_value`, `tail_where` (partitions, p) the largest tail entry of each row in each partition,
     in the order of the columns, and its column or -1. `added` and `room` as in `update_scores`:
-    all the pairs together fit.
+    all the pairs together fit. `work` (2, p) float64 and `where` (p,) int64 are work space.
     """
     p = scores.shape[0]
-    best, where, value = np.empty(p), np.empty(p, np.int64), np.empty(p)
+    best, value = work[0], work[1]
+    counts = len(added) > 0
     for i in range(p):
         best[i], where[i], value[i] = threshold, -1, 0.0
         j = head_best[i]
@@ -128,17 +134,17 @@ def best_pairs(
         count += 1
         if count == pairs.shape[0]:
             break
-        if len(added) and j < scores.shape[1]:
+        if counts and j < scores.shape[1]:
             room -= added[top, j]
         for i in range(p):
             k = where[i]
-            adds = added[i, k] if len(added) and 0 <= k < scores.shape[1] else 0
-            if i in (top, j) or k in (top, j) or adds > room:
+            taken = i == top or i == j or k == top or k == j
+            if taken or (counts and 0 <= k < scores.shape[1] and added[i, k] > room):
                 where[i] = -1
     return count
 
 
-@jit
+@inner
 def weigh(scores: Array, added: Array, weights: Array, i: int, first: int, stop: int) -> None:
     """Multiply the scores ``scores[i, first:stop]`` by the weights of what the pairs add."""
     if len(added) == 0:
@@ -147,14 +153,13 @@ def weigh(scores: Array, added: Array, weights: Array, i: int, first: int, stop:
         scores[i, j] *= weights[max(added[i, j], 0)]
 
 
-@jit
+@inner
 def best_in_row(scores: Array, added: Array, i: int, room: int) -> int:
     """Column of the best score of row `i` among pairs that fit, the lowest on ties, or -1."""
-    if len(added) == 0:
-        return argmax(scores[i], i + 1)
+    counts = len(added) > 0
     best, where = -np.inf, -1
     for j in range(i + 1, scores.shape[1]):
-        if scores[i, j] > best and added[i, j] <= room:
+        if scores[i, j] > best and (not counts or added[i, j] <= room):
             best, where = scores[i, j], j
     return where
 
@@ -166,6 +171,45 @@ def drop_unfit(scores: Array, added: Array, head_best: Array, room: int) -> None
         j = head_best[i]
         if j >= 0 and added[i, j] > room:
             head_best[i] = best_in_row(scores, added, i, room)
+
+
+@inner
+def update_score(
+    selection: int,
+    head: Array,
+    lead: Array,
+    diag: Array,
+    scores: Array,
+    head_best: Array,
+    k: int,
+    j: int,
+    added: Array,
+    weights: Array,
+    room: int,
+    again: bool,
+) -> None:
+    """The score of the pair `(k, j)`, and whether it is row k's best; see `update_scores`.
+
+    Not the latter where the best of the row is looked for `again`.
+    """
+    now = score(
+        selection,
+        np.float64(diag[k]),
+        np.float64(head[k, j]),
+        np.float64(lead[k, j]),
+        np.float64(diag[j]),
+        j < scores.shape[0],
+    )
+    fits = True
+    if len(added):
+        now *= weights[max(added[k, j], 0)]
+        fits = added[k, j] <= room
+    scores[k, j] = now
+    if again or not fits:
+        return
+    best = head_best[k]
+    if best < 0 or now > scores[k, best] or (now == scores[k, best] and j < best):
+        head_best[k] = j
 
 
 @jit
@@ -198,33 +242,40 @@ def update_scores(
     p, n = scores.shape
     for m in range(pairs.shape[0]):
         i, j = pairs[m, 0], pairs[m, 1]
-        for row in (i, j):
+        for side in range(2):
+            row = j if side else i
             if 0 <= row < p:
                 diag[row] = lead[row, row]
                 for k in range(p):
                     head[row, k] = lead[k, row]
                     head[k, row] = lead[row, k]
         for k in range(p):
-            a = np.float64(diag[k])
-            if i < 0 or k in (i, j):
+            held = head_best[k]
+            again = i < 0 or k == i or k == j
+            if again:
+                a = np.float64(diag[k])
                 score_row(selection, a, head[k], lead[k], diag, p, k + 1, n, scores[k])
                 weigh(scores, added, weights, k, k + 1, n)
-                head_best[k] = best_in_row(scores, added, k, room)
-                continue
-            held = head_best[k]
-            for col in (i, j):
-                if k < col < n:
-                    score_row(selection, a, head[k], lead[k], diag, p, col, col + 1, scores[k])
-                    weigh(scores, added, weights, k, col, col + 1)
-                    top = head_best[k]
-                    fits = len(added) == 0 or added[k, col] <= room
-                    if fits and (
-                        top < 0
-                        or scores[k, col] > scores[k, top]
-                        or (scores[k, col] == scores[k, top] and col < top)
-                    ):
-                        head_best[k] = col
-            if held in (i, j):
+            else:
+                again = held == i or held == j
+                for side in range(2):
+                    col = j if side else i
+                    if k < col < n:
+                        update_score(
+                            selection,
+                            head,
+                            lead,
+                            diag,
+                            scores,
+                            head_best,
+                            k,
+                            col,
+                            added,
+                            weights,
+                            room,
+                            again,
+                        )
+            if again:
                 head_best[k] = best_in_row(scores, added, k, room)
         if i >= 0:
             values[m, 0] = diag[i]

@@ -8,10 +8,10 @@ the same bits however the samples come in pieces and the columns of the results 
 import numpy as np
 
 from streamsvd.arrays import Array
-from streamsvd.kernels.jit import jit
+from streamsvd.kernels.jit import jit, jit_that_allocates
 
 
-@jit
+@jit_that_allocates
 def add_sparse_products(
     indptr: Array,
     indices: Array,
@@ -65,6 +65,22 @@ def add_sparse_moments(
         moments[0, i] += z
         moments[1, i] += z * z
         moments[2, i] += 1.0
+
+
+@jit
+def add_weighted_sparse_moments(
+    indptr: Array, indices: Array, data: Array, weights: Array, shift: Array, moments: Array
+) -> None:
+    """The same, each sample so many times; `weights` (c,) are those of the samples."""
+    for k in range(indptr.shape[0] - 1):
+        w = weights[k]
+        for e in range(indptr[k], indptr[k + 1]):
+            i = indices[e]
+            z = data[e] - shift[i]
+            wz = w * z
+            moments[0, i] += wz
+            moments[1, i] += wz * z
+            moments[2, i] += w
 
 
 @jit

@@ -8,18 +8,22 @@ compiled again for each number of them, or convert the list at each call.
 import ctypes
 from typing import Any, NamedTuple
 
+import numpy as np
 from numba import carray, types
-from numba.extending import intrinsic, overload
+from numba.extending import lower_builtin, type_callable
+from numba.np.arrayobj import populate_array
 
 from streamsvd.arrays import Array
 from streamsvd.kernels.jit import jit, part
 from streamsvd.kernels.rotations import (
     look_up,
     pair_factors,
+    rotate,
     rotate_column,
     rotate_lead,
-    rotate_pair,
     rotate_rows,
+    symmetric_factors,
+    update_tail,
 )
 from streamsvd.kernels.scores import best_pairs, drop_unfit, update_scores
 from streamsvd.kernels.supports import join_supports
@@ -43,6 +47,10 @@ class Blocks(NamedTuple):
     """(1, p) the largest tail entry of each row."""
     tail_where: Array
     """(1, p) its column, -1 when there is no tail."""
+    before: Array
+    """(p,) of the type of the data, work space."""
+    before_bits: Array
+    """The same memory as integers."""
     stale: Array
     """(p,) work space."""
 
@@ -55,6 +63,8 @@ class Index(NamedTuple):
     diag: Array
     scores: Array
     head_best: Array
+    work: Array
+    where: Array
     added: Array
     weights: Array
 
@@ -65,6 +75,7 @@ class Fill(NamedTuple):
     bits: Array
     sizes: Array
     common: Array
+    work: Array
     cap: int
     max_nonzeros: int
 
@@ -90,7 +101,7 @@ def make_transforms(
     Returns how many there are; none when no score is above `threshold`. They are written to
     `pairs`, `tails` (k,), `g`, `h` (k, 2, 2) and `values` (k, 2); see `algorithm.log.Moves`.
     """
-    lead, head, diag, scores, head_best, added, weights = index
+    lead, head, diag, scores, head_best, work, where, added, weights = index
     p, n = head.shape
     done = 0
     while done + batch <= pairs.shape[0]:
@@ -108,6 +119,8 @@ def make_transforms(
             added,
             room,
             threshold,
+            work,
+            where,
             pairs[done:stop],
             tails[done:stop],
         )
@@ -115,14 +128,18 @@ def make_transforms(
             break
         stop = done + found
         picked, before = pairs[done:stop], tails[done:stop]
-        pair_factors(
-            head, lead, diag, picked, before, n_samples, symmetric, g[done:stop], h[done:stop]
-        )
+        left, right = g[done:stop], h[done:stop]
+        if symmetric:
+            symmetric_factors(head, lead, diag, picked, left, right)
+        else:
+            pair_factors(head, lead, diag, picked, before, n_samples, left, right)
         for k in range(done, stop):
-            i, j = pairs[k]
+            i, j = pairs[k, 0], pairs[k, 1]
             move(blocks, lead, head, diag, n_samples, i, j, g[k], h[k])
             if len(added) and j < n:
-                join_supports(fill.bits, fill.sizes, fill.common, added, i, j, g[k], fill.cap)
+                join_supports(
+                    fill.bits, fill.sizes, fill.common, fill.work, added, i, j, g[k], fill.cap
+                )
         update_scores(
             selection,
             head,
@@ -157,39 +174,61 @@ def move(
     What `head` and `diag` share with `lead` is left to `update_scores`.
     """
     p, n = head.shape
-    width, peaks, stale = blocks.width, blocks.peaks, blocks.stale
+    width, peaks, before, stale = blocks.width, blocks.peaks, blocks.before, blocks.stale
     value, where = blocks.tail_value[0], blocks.tail_where[0]
     spans = peaks.shape[1] // len(blocks.chunks)
     if j < n:
         rotate_lead(lead, i, j, g)
         for b in range(len(blocks.chunks)):
             top = block_at(blocks.tops[b], p, width, lead)
+            bits = block_at(blocks.tops[b], p, width, peaks)
             chunk = block_at(blocks.chunks[b], n, width, lead)
             first, stop = blocks.firsts[b], blocks.stops[b]
-            rotate_rows(top, chunk, i, j, g, first, stop, peaks, b * spans)
-            for row in (i, j):
+            rotate_rows(top, bits, chunk, i, j, g, first, stop, peaks, b * spans)
+            for side in range(2):
+                row = j if side else i
                 if row < p:
-                    for k in range(first):
-                        head[row, b * width + k] = top[row, k]
+                    copy_head(top, row, first, head, b * width)
         look_up_all(blocks, i, lead)
         if j < p:
             look_up_all(blocks, j, lead)
     if j < p:
-        rotate_pair(lead[i], lead[j], h)
+        rotate(lead, i, lead, j, np.int64(0), n, h)
     elif j < n_samples:
         b = j // width
         top = block_at(blocks.tops[b], p, width, lead)
         chunk = block_at(blocks.chunks[b], n, width, lead)
         start, first, stop = b * width, blocks.firsts[b], blocks.stops[b]
-        n_stale = rotate_column(
-            top, chunk, j, start, lead[i], h, first, stop, peaks, b * spans, value, where, stale
-        )
-        for k in range(n_stale):
-            look_up_all(blocks, stale[k], lead)
+        rotate_column(top, chunk, j - start, lead[i], h, before)
+        if j - start >= first:
+            n_stale = update_tail(
+                top,
+                block_at(blocks.tops[b], p, width, peaks),
+                j - start,
+                start,
+                blocks.before_bits,
+                first,
+                stop,
+                peaks,
+                b * spans,
+                value,
+                where,
+                stale,
+            )
+            for k in range(n_stale):
+                look_up_all(blocks, stale[k], lead)
         if j < n:
             for k in range(p):
                 head[k, j] = top[k, j - start]
             diag[j] = chunk[j, j - start]
+
+
+@part
+def copy_head(top: Array, row: int, count: int, head: Array, start: int) -> None:
+    """``head[row, start:]`` from the chunk that begins there, `count` numbers."""
+    start = np.uint64(start)
+    for k in range(np.uint64(count)):
+        head[row, start + k] = top[row, k]
 
 
 @jit
@@ -201,6 +240,7 @@ def look_up_all(blocks: Blocks, i: int, like: Array) -> None:
     for _ in range(2):  # the first tells where to look
         best = look_up(
             block_at(blocks.tops[b], peaks.shape[0], width, like),
+            block_at(blocks.tops[b], peaks.shape[0], width, peaks),
             i,
             b * width,
             blocks.firsts[b],
@@ -235,17 +275,24 @@ def block_at(address: int, n_rows: int, width: int, like: Array) -> Array:
     return carray(ctypes.c_void_p(int(address)), (n_rows, width), like.dtype)
 
 
-@overload(block_at, strict=False)  # the annotations differ
-def _block_at(address: Any, n_rows: Any, width: Any, like: Any) -> Any:
-    return lambda address, n_rows, width, like: carray(_pointer(address, like), (n_rows, width))
+@type_callable(block_at)
+def _type_block_at(context: Any) -> Any:
+    return lambda address, n_rows, width, like: types.Array(like.dtype, 2, "C")
 
 
-@intrinsic
-def _pointer(context: Any, address: Any, like: Any) -> Any:
-    """The number `address` as a pointer to numbers as in `like`."""
-    signature = types.CPointer(like.dtype)(address, like)
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
-
-    return signature, code
+@lower_builtin(block_at, types.int64, types.int64, types.int64, types.Array)
+def _lower_block_at(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """`carray` does this too, but makes arrays that are counted; see `jit`."""
+    address, n_rows, width, _ = args
+    kind = signature.return_type
+    array = context.make_array(kind)(context, builder)
+    size = context.get_constant(types.intp, kind.dtype.bitwidth // 8)
+    populate_array(
+        array,
+        data=builder.inttoptr(address, array.data.type),
+        shape=[n_rows, width],
+        strides=[builder.mul(width, size), size],
+        itemsize=size,
+        meminfo=None,
+    )
+    return array._getvalue()

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from streamsvd.arrays import Array
-from streamsvd.kernels.jit import jit
+from streamsvd.kernels.jit import inner, jit, jit_that_allocates
 
 
 def identity_bits(size: int, first: int, last: int) -> Array:
@@ -32,7 +32,7 @@ def support_back(panel: Array, rows: Array, factors: Array) -> None:
             panel[b, k] = (u if ba else np.uint64(0)) | (v if bb else np.uint64(0))
 
 
-@jit
+@inner
 def bits_set(word: Any) -> int:
     """Number of set bits of a uint64."""
     x = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
@@ -81,6 +81,7 @@ def join_supports(
     bits: Array,
     sizes: Array,
     common: Array,
+    work: Array,
     added: Array,
     i: int,
     j: int,
@@ -90,28 +91,28 @@ def join_supports(
     """Mix the columns i < p and j by `g`, whose exact zeros join nothing, and bring all up to date.
 
     `bits` (words, n) are the supports of the columns of `U`, `sizes` (n,) their sizes, `common`
-    (p, n) the sizes of their intersections.
+    (p, n) the sizes of their intersections; `work` (2, words) is work space.
     """
     p, n = added.shape
     zero = np.uint64(0)
     ii, ij, ji, jj = g[0, 0] != 0.0, g[0, 1] != 0.0, g[1, 0] != 0.0, g[1, 1] != 0.0
-    u, v = bits[:, i].copy(), bits[:, j].copy()
     for w in range(bits.shape[0]):
-        x = (u[w] if ii else zero) | (v[w] if ji else zero)
-        y = (u[w] if ij else zero) | (v[w] if jj else zero)
-        u[w], v[w] = x, y
-    change_support(bits, sizes, common, i, u)
-    change_support(bits, sizes, common, j, v)
+        u, v = bits[w, i], bits[w, j]
+        work[0, w] = (u if ii else zero) | (v if ji else zero)
+        work[1, w] = (u if ij else zero) | (v if jj else zero)
+    change_support(bits, sizes, common, i, work[0])
+    change_support(bits, sizes, common, j, work[1])
     for k in range(p):
-        if k in (i, j):
+        if k == i or k == j:
             count_added(sizes, common, added, k, k + 1, n, cap)
         else:
-            for col in (i, j):
+            for side in range(2):
+                col = j if side else i
                 if col > k:
                     count_added(sizes, common, added, k, col, col + 1, cap)
 
 
-@jit
+@inner
 def change_support(bits: Array, sizes: Array, common: Array, c: int, new: Array) -> None:
     """Make `new` (words,) the support of column `c`; word by word, those that change."""
     p = common.shape[0]
@@ -132,7 +133,7 @@ def change_support(bits: Array, sizes: Array, common: Array, c: int, new: Array)
             common[k, c] = common[c, k]
 
 
-@jit
+@inner
 def add_common(gained: Any, lost: Any, words: Array, common: Array) -> None:
     """Add to `common` (n,) the bits of `gained` that each of `words` has, less those of `lost`."""
     if gained:
@@ -155,7 +156,7 @@ def count_added(
         added[i, j] = new if union <= cap else 2 * n
 
 
-@jit
+@jit_that_allocates
 def mix_supports(support: Array, rows: Array, factor: Array) -> None:
     """Give ``rows[b]`` of `support` the union of the ``rows[a]`` for which ``factor[a, b] != 0``.
 

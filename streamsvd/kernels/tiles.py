@@ -3,7 +3,7 @@
 import numpy as np
 
 from streamsvd.arrays import Array
-from streamsvd.kernels.jit import jit
+from streamsvd.kernels.jit import jit, jit_that_allocates
 from streamsvd.kernels.scores import KOGBETLIANTZ, score_row
 
 
@@ -68,7 +68,7 @@ def keep_larger_tail(selection: int, a: float, b: Array, best: Array) -> None:
         best[k] = score if score > best[k] else best[k]
 
 
-@jit
+@jit_that_allocates
 def best_of_tile(
     selection: int, tile: Array, at: int, start: int, lead: Array, diag: Array, best: Array
 ) -> None:
@@ -93,7 +93,7 @@ def best_of_tile(
         keep_larger_tail(selection, a, b[head:], best[head:])
 
 
-@jit
+@jit_that_allocates
 def best_of_held(selection: int, lead: Array, columns: Array, diag: Array, best: Array) -> None:
     """Best score over ``i < p`` of each of `columns`: ``0..p-1``, then some beyond the last.
 

@@ -12,11 +12,12 @@ import numpy as np
 from streamsvd.arrays import Array
 from streamsvd.kernels.rotations import (
     SPAN,
-    find_peaks,
     look_up,
+    rotate,
     rotate_column,
     rotate_lead,
     rotate_rows,
+    update_tail,
 )
 from streamsvd.kernels.steps import Blocks
 from streamsvd.kernels.tiles import best_of_tile
@@ -103,12 +104,15 @@ class PairColumns:
             min(max(n - s, 0), k) for s, k in zip(self._starts, self._stops, strict=True)
         ]
         self.head_stop = min(max(n, start), stop)
+        self._has_tail = self.head_stop < stop
         self._spans = -(-c // SPAN)
         bits = np.int64 if chunks[0].dtype.itemsize == 8 else np.int32
         self._peaks = np.full((p, len(chunks) * self._spans), -1, dtype=bits)
         self.tail_value = np.zeros(p, dtype=chunks[0].dtype)
         self.tail_where = np.full(p, -1, dtype=np.int64)
         self._stale = np.empty(p, dtype=np.int64)
+        self._bits = [top.view(bits) for top in self.tops]
+        self._before = np.empty(p, dtype=chunks[0].dtype)  # of a column, while it is moved
         self._tiled = TiledColumns(self.tops, chunks, start, stop)
 
     @property
@@ -123,6 +127,8 @@ class PairColumns:
             self._peaks,
             self.tail_value[np.newaxis],
             self.tail_where[np.newaxis],
+            self._before,
+            self._before.view(self._peaks.dtype),
             self._stale,
         )
 
@@ -134,13 +140,21 @@ class PairColumns:
     def start_up(self) -> Report:
         """Find the largest tail entries; the first report."""
         rows = np.arange(self.n_components)
-        for b, top in enumerate(self.tops):
+        for b in range(len(self.tops)):
             if self._prefetch is not None:
                 self._prefetch.rows(b, rows)
-            find_peaks(top, self._firsts[b], self._stops[b], self._peaks, b * self._spans)
+            self._find_peaks(b)
         for i in range(self.n_components):
             self._look_up(i)
         return Report(self.start, self.tail_value, self.tail_where)
+
+    def _find_peaks(self, b: int) -> None:
+        """The peaks of all rows below `p` in chunk `b`; see `streamsvd.kernels`."""
+        bits, mask = self._bits[b], np.iinfo(self._peaks.dtype).max
+        for t in range(self._spans):
+            lo, hi = max(t * SPAN, self._firsts[b]), min((t + 1) * SPAN, self._stops[b])
+            if lo < hi:
+                self._peaks[:, b * self._spans + t] = (bits[:, lo:hi] & mask).max(axis=1)
 
     def apply(self, pairs: Array, g: Array, h: Array, columns: Array) -> Report:
         """Apply a batch of moves ``(i, j)``, no two of which share an index, in order.
@@ -191,22 +205,27 @@ class PairColumns:
                 prefetch.column(*divmod(j - self.start, self.width))
 
     def _rotate_rows(self, i: int, j: int, g: Array) -> None:
-        peaks, span = self._peaks, 0
-        for top, chunk, first, stop in zip(
-            self.tops, self.chunks, self._firsts, self._stops, strict=True
+        peaks, span, is_top = self._peaks, 0, j < self.n_components
+        for top, bits, chunk, first, stop in zip(
+            self.tops, self._bits, self.chunks, self._firsts, self._stops, strict=True
         ):
-            rotate_rows(top, chunk, i, j, g, first, stop, peaks, span)
+            if first < stop:
+                rotate_rows(top, bits, chunk, i, j, g, first, stop, peaks, span)
+            else:
+                rotate(top, i, top if is_top else chunk, j, 0, stop, g)
             span += self._spans
 
     def _rotate_column(self, j: int, column: Array, h: Array) -> None:
-        b = (j - self.start) // self.width
-        n_stale = rotate_column(
+        b, k = divmod(j - self.start, self.width)
+        rotate_column(self.tops[b], self.chunks[b], k, column, h, self._before)
+        if k < self._firsts[b]:
+            return
+        n_stale = update_tail(
             self.tops[b],
-            self.chunks[b],
-            j,
+            self._bits[b],
+            k,
             self._starts[b],
-            column,
-            h,
+            self._before.view(self._peaks.dtype),
             self._firsts[b],
             self._stops[b],
             self._peaks,
@@ -221,6 +240,8 @@ class PairColumns:
 
     def _look_up(self, i: int) -> None:
         """Where the largest tail entry of row `i` is, from the peaks of the spans."""
+        if not self._has_tail:
+            return
         span = self._look_up_in(0, i)
         if span >= self._spans:
             self._look_up_in(span // self._spans, i)
@@ -228,6 +249,7 @@ class PairColumns:
     def _look_up_in(self, b: int, i: int) -> int:
         return look_up(
             self.tops[b],
+            self._bits[b],
             i,
             self._starts[b],
             self._firsts[b],

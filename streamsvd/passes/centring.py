@@ -6,12 +6,12 @@ the shift, the first sample, so that a large offset costs no digits; of sparse o
 and the sum of ``x x'`` is that of ``z z'`` plus ``N (t o' + (o + t) t')``.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from streamsvd.arrays import Array
-from streamsvd.data.source import ALL, Present
+from streamsvd.data.present import ALL, Present
 from streamsvd.passes.preprocessing import Preprocessing, refuse_constant, variance_present
 from streamsvd.system import one_blas_thread
 
@@ -65,7 +65,7 @@ class Product:
     shift: Array
 
 
-def mean_and_variance(moments: Array, shift: Array, n_samples: int) -> tuple[Array, Array]:
+def mean_and_variance(moments: Array, shift: Array, n_samples: float) -> tuple[Array, Array]:
     """Of each feature, from the `Sums.moments` of what is stored; the rest are zeros.
 
     The variance of a constant feature is exactly zero, as the shift is one of its values.
@@ -83,22 +83,27 @@ def finish_products(
     test: Array,
     preprocessing: Preprocessing,
     shift: Array,
-    n_samples: int,
+    n_samples: float,
     is_sparse: bool,
     name: str,
     present: Present = ALL,
 ) -> Product:
     """From `Sums` over all samples, which are used up, to what was asked for.
 
-    `present` is the `Source.present` of the samples.
+    `present` is the `Source.present` of the samples; these count `n_samples`, if they are weighted
+    as often as they weigh.
 
     Refuses to scale features that are constant.
     """
     values = sums.products
+    preprocessing = replace(preprocessing, weights=present.weights)
     is_centred = preprocessing.center == "features"
     is_scaled = preprocessing.normalize == "features"
-    if not (is_centred or is_scaled):
-        return Product(values, test, sums.moments[1], preprocessing, shift)
+    if not preprocessing.of_features:
+        _divide_rows(values, test, preprocessing.divisor)
+        return Product(values, test, weighted(sums.moments[1], present), preprocessing, shift)
+    if not is_sparse:
+        sums.moments[2] = n_samples  # all is stored; weights add up to it but for rounding
     mean, variance = mean_and_variance(sums.moments, shift, n_samples)
     diagonal = n_samples * (variance if is_centred else variance + mean**2)
     offset = mean if is_sparse else sums.moments[0] / n_samples
@@ -117,35 +122,51 @@ def finish_products(
         part = slice(first, first + 1024)
         for column, row in corrections:
             values[part] += np.outer(column[part], row)
-        if is_scaled:
-            values[part] /= preprocessing.scale[part, None]
-            test[part] *= preprocessing.scale[part, None]
+    _divide_rows(values, test, preprocessing.divisor)
     if is_centred:
         values[variance == 0.0] = 0.0
-    return Product(values, test, diagonal, preprocessing, mean)
+    return Product(values, test, weighted(diagonal, present), preprocessing, mean)
+
+
+def weighted(squares: Array, present: Present) -> Array:
+    """Sums of squares of the features, weighted where they have weights."""
+    return squares if present.weights is None else squares * present.weights
+
+
+def _divide_rows(values: Array, test: Array, divisor: Array | None) -> None:
+    """Divide the rows of a product, and multiply those of `test`, in place."""
+    if divisor is None:
+        return
+    for first in range(0, len(values), 1024):
+        part = slice(first, first + 1024)
+        values[part] /= divisor[part, None]
+        test[part] *= divisor[part, None]
 
 
 def finish_gram(
     node: Array,
     preprocessing: Preprocessing,
     shift: Array,
-    n_samples: int,
+    n_samples: float,
     name: str,
     present: Present = ALL,
 ) -> tuple[Array, Preprocessing]:
     """From the sum over all samples (see `GramSum.node`), which is used up, to what was asked for.
 
-    `present` is the `Source.present` of the samples.
+    `present` is the `Source.present` of the samples; these count `n_samples`, if they are weighted
+    as often as they weigh.
 
     Refuses to scale features that are constant.
     """
     n = node.shape[1]
     gram = node[:n]
     is_sparse = len(node) > n + 1
+    preprocessing = replace(preprocessing, weights=present.weights)
     is_centred = preprocessing.center == "features"
     is_scaled = preprocessing.normalize == "features"
     _mirror(gram)
-    if not (is_centred or is_scaled):
+    if not preprocessing.of_features:
+        _divide(gram, preprocessing.divisor)
         return gram, preprocessing
     if is_sparse:
         mean, variance = mean_and_variance(node[n:], shift, n_samples)
@@ -159,7 +180,6 @@ def finish_gram(
         refuse_constant(name, variance, present)
         spread = variance_present(variance, preprocessing.center, present)
         preprocessing.scale[:] = np.sqrt(spread)
-    scale = preprocessing.scale
     for first in range(0, n, 64):  # temporaries of n x n would double the memory
         part = slice(first, first + 64)
         if is_centred:
@@ -167,15 +187,14 @@ def finish_gram(
         elif not is_sparse:
             mixed = np.outer(shift[part], offset) + np.outer(offset[part], shift)
             gram[part] += n_samples * (mixed + np.outer(shift[part], shift))
-        if is_scaled:
-            gram[part] /= np.outer(scale[part], scale)
+    _divide(gram, preprocessing.divisor)
     if is_centred and is_sparse:
         constant = variance == 0.0
         gram[constant], gram[:, constant] = 0.0, 0.0
     return gram, preprocessing
 
 
-def gram_about(node: Array, shift: Array, n_samples: int, learned: Preprocessing) -> Array:
+def gram_about(node: Array, shift: Array, n_samples: float, learned: Preprocessing) -> Array:
     """The same of samples that others have centred and scaled: by a mean that is not theirs.
 
     With `c` that mean, zero without centring, and ``o = c - t``, the sum of ``(x - c) (x - c)'`` is
@@ -194,14 +213,22 @@ def gram_about(node: Array, shift: Array, n_samples: int, learned: Preprocessing
         part = slice(first, first + 64)
         gram[part] -= np.outer(sums[part], offset) + np.outer(offset[part], sums)
         gram[part] += n_samples * np.outer(offset[part], offset)
-        if learned.normalize == "features":
-            gram[part] /= np.outer(learned.scale[part], learned.scale)
+    _divide(gram, learned.divisor)
     if is_sparse and learned.center == "features":
         # where all are the first sample's, in these and in those that were learned from
         squares = node[n + 1] + (n_samples - node[n + 2]) * shift**2
         constant = (squares == 0.0) & (learned.mean == shift)
         gram[constant], gram[:, constant] = 0.0, 0.0
     return gram
+
+
+def _divide(gram: Array, divisor: Array | None) -> None:
+    """Divide rows and columns, in place."""
+    if divisor is None:
+        return
+    for first in range(0, len(gram), 64):  # temporaries of n x n would double the memory
+        part = slice(first, first + 64)
+        gram[part] /= np.outer(divisor[part], divisor)
 
 
 def _mirror(gram: Array) -> None:

@@ -66,8 +66,9 @@ def exact_of(
     """
     rows = Rows(source, preprocessing, components, features)
     with rows.empty_sum(n_threads) as total:
-        total.extend(rows.of(sum_strips(source, rows.are_sparse, width), on_samples))
-        return rows.finish(total.node(), source.n_samples)
+        strips = rows.of(sum_strips(source, rows.are_sparse, width), on_samples)
+        total.extend(strips, weights=source.sample_weights)
+        return rows.finish(total.node(), total.n_counted)
 
 
 class Rows:
@@ -96,8 +97,8 @@ class Rows:
         self._mean, self._scale = np.zeros(n), np.ones(n)
         if self._whole is None and asked[0] == "features":
             self._mean = preprocessing.mean
-        if self._whole is None and asked[1] == "features":
-            self._scale = preprocessing.scale
+        if self._whole is None and preprocessing.divisor is not None:
+            self._scale = preprocessing.divisor
         # scores of samples that are centred are so but for rounding: that is taken away too
         self._center = "features" if asked[0] == "features" and asked[1] != "samples" else None
         self._normalizes = self.are_sparse and asked[1] == "samples"
@@ -108,7 +109,7 @@ class Rows:
         """To which the rows of all samples are added."""
         return GramSum(self.size, self._center, None, n_threads, np.zeros(self.size))
 
-    def finish(self, node: Array, n_samples: int) -> Exact:
+    def finish(self, node: Array, n_samples: float) -> Exact:
         """What the sum says, once all are there."""
         n, m = self.size, len(self.features)
         learned = Preprocessing.unlearned(self._center, None, n)

@@ -108,8 +108,8 @@ def factor_by(
     basis, shift, preprocessing = first.values, first.shift, first.preprocessing
     del first  # with its test matrix
     orthonormalize(basis, n_threads)
-    if preprocessing.normalize == "features":
-        basis /= preprocessing.scale[:, None]
+    if preprocessing.divisor is not None:
+        basis /= preprocessing.divisor[:, None]
     return nystroem(multiply(basis, shift))
 
 
@@ -117,21 +117,28 @@ def draw_test(source: Source, center: str | None, normalize: str | None, rank: i
     """A random (n, r) matrix, r at most n and N; the same for the same sizes.
 
     Where features will be scaled, its rows are divided by their spread in the first samples:
-    otherwise those with large values would drown the others (see `ProductSum`).
+    otherwise those with large values would drown the others (see `ProductSum`). Where they are
+    weighted, by one over the roots of the weights.
     """
-    test = _normal(source.n_features, min(rank, source.n_samples))
+    test = _normal(source.n_features, min(rank, source.n_samples), source.present.weights)
     if normalize == "features":
         stop = min(source.n_samples, product_batch(source.n_features))
         if source.reads_sparse:
             first = source.read_sparse(0, stop).toarray().T
         else:
             first = source.read(0, stop, np.dtype(np.float64))
-        test /= _spread(first)[:, None]
+        spread, variables = _spread(first), source.present.variables
+        if variables is not None:
+            spread = np.sqrt(variables.sums(spread**2))[variables.of]
+        test /= spread[:, None]
     return test
 
 
-def _normal(n: int, rank: int) -> Array:
-    return np.random.default_rng(SEED).standard_normal((n, min(rank, n)))
+def _normal(n: int, rank: int, weights: Array | None = None) -> Array:
+    test = np.random.default_rng(SEED).standard_normal((n, min(rank, n)))
+    if weights is not None:
+        test *= np.sqrt(weights)[:, None]
+    return test
 
 
 def _spread(first: Array) -> Array:
@@ -218,17 +225,26 @@ class FactorSum(ProductSum):
     n_features, rank : int
     center, normalize, n_threads
         As of `SampleSum`.
+    weights : (n,) array, optional
+        That the features will have in the `result`.
     """
 
     WHAT = "factor"
 
     def __init__(
-        self, n_features: int, rank: int, center: str | None, normalize: str | None, n_threads: int
+        self,
+        n_features: int,
+        rank: int,
+        center: str | None,
+        normalize: str | None,
+        n_threads: int,
+        weights: Array | None = None,
     ) -> None:
-        super().__init__(_normal(n_features, rank), center, normalize, n_threads)
+        super().__init__(_normal(n_features, rank, weights), center, normalize, n_threads)
         self._asked_rank = rank
         self._awaits_spread = normalize == "features"
-        self._held: list[sparse.csr_array] = []  # until their spread is known
+        # samples and their weights, until their spread is known
+        self._held: list[tuple[sparse.csr_array, Array | None]] = []
 
     def options(self) -> dict[str, Any]:
         """The options that samples were added with, by name."""
@@ -248,20 +264,21 @@ class FactorSum(ProductSum):
             self._divide_test(self._batch[:, : self._filled])
         super()._multiply()
 
-    def _add_sparse(self, strip: sparse.csr_array) -> None:
+    def _add_sparse(self, strip: sparse.csr_array, weights: Array | None) -> None:
         if not self._awaits_spread:
-            super()._add_sparse(strip)
+            super()._add_sparse(strip, weights)
             return
-        self._held.append(strip)
-        if sum(part.shape[0] for part in self._held) >= product_batch(strip.shape[1]):
+        self._held.append((strip, weights))
+        if sum(part.shape[0] for part, _ in self._held) >= product_batch(strip.shape[1]):
             self._add_held()
 
     def _add_held(self) -> None:
         held, self._held = self._held, []
-        first = sparse.vstack(held, format="csr")[: product_batch(len(self.test))]
+        strips = [strip for strip, _ in held]
+        first = sparse.vstack(strips, format="csr")[: product_batch(len(self.test))]
         self._divide_test(first.toarray().T)
-        for strip in held:
-            super()._add_sparse(strip)
+        for strip, weights in held:
+            super()._add_sparse(strip, weights)
 
     def node(self) -> Sums:
         """The sums of what was added; the last call but for `result`."""

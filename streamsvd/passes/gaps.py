@@ -13,13 +13,14 @@ three times the work, and nothing more where nothing is. A feature without any v
 o = 0, and is left out in the end.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from streamsvd.arrays import Array
 from streamsvd.data.missing import Missing
-from streamsvd.data.source import ALL, Present
+from streamsvd.data.present import ALL, Present
 from streamsvd.errors import OptionError
 from streamsvd.kernels.missing import add_present
 from streamsvd.passes.centring import finish_gram
@@ -50,6 +51,7 @@ class GappyGram(GramSum):
         super().__init__(n_features, center, normalize, n_threads)
         self._changes_samples = self._of_features = True  # shifted when a batch is full
         self.counts = np.zeros(n_features, dtype=np.int64)
+        self._there: Array | None = None  # what the samples with a value weigh
         self._gaps: Array | None = None  # of the leaf: Z M^T, and below it M M^T
         self._gap_tree, self._has_gaps = SumTree(), False
         self._now: tuple[Array, Array, Array] | None = None
@@ -61,11 +63,20 @@ class GappyGram(GramSum):
     @property
     def n_kept(self) -> int:
         """Features that have a value."""
-        return int(np.count_nonzero(self.counts < self.n_samples))
+        return int(np.count_nonzero(self._present() > 0))
 
-    def _add(self, samples: Array) -> None:
-        self.counts += np.count_nonzero(np.isnan(samples), axis=1)
-        super()._add(samples)
+    def _present(self) -> Array:
+        """How many samples have a value of each feature, or what these weigh."""
+        return self.n_samples - self.counts if self._there is None else self._there
+
+    def _add(self, samples: Array, weights: Array | None) -> None:
+        lacks = np.isnan(samples)
+        if weights is not None and self._there is None:
+            self._there = float(self.n_samples) - self.counts
+        if self._there is not None:
+            self._there += ~lacks @ (np.ones(lacks.shape[1]) if weights is None else weights)
+        self.counts += np.count_nonzero(lacks, axis=1)
+        super()._add(samples, weights)
 
     def _prepare(self, samples: Array) -> None:
         if self.shift is None:
@@ -77,6 +88,11 @@ class GappyGram(GramSum):
         rows = np.flatnonzero(lacks.any(axis=1))
         samples[lacks] = 0.0
         self._now = (samples, rows, lacks[rows].astype(np.float64))
+
+    def _weigh(self, batch: Array) -> None:
+        super()._weigh(batch)
+        assert self._now is not None  # noqa: S101  (made by `_prepare`)
+        self._now[2][:] *= batch[-1]
 
     def _multiply(self) -> None:
         super()._multiply()
@@ -106,10 +122,10 @@ class GappyGram(GramSum):
 
     def result(self, name: str = "the data", present: Present = ALL) -> tuple[Array, Preprocessing]:
         """``X X^T`` of the features that have a value, and what was learned of them."""
-        node, n, n_samples = self.node(), len(self.counts), self.n_samples
-        shift, kept = self.shift, np.flatnonzero(self.counts < n_samples)
+        node, n, n_samples = self.node(), len(self.counts), self.n_counted
+        shift, kept = self.shift, np.flatnonzero(self._present() > 0)
         assert shift is not None  # noqa: S101  (there is a batch)
-        there = np.maximum(n_samples - self.counts, 1)
+        there = np.where(self._present() > 0, self._present(), 1)
         offset = node[n] / there
         unlearned = Preprocessing.unlearned(None, None, n)
         gram, _ = finish_gram(node, unlearned, np.zeros(n), n_samples, name)
@@ -124,10 +140,15 @@ class GappyGram(GramSum):
                 gram[part] += crossed[part] * offset + crossed[:, part].T * offset[part, None]
                 gram[part] += both * shared[part]
         mean, variance = shift + offset, np.diag(gram) / there
-        self.missing = Missing(mean, self.counts, n_samples)
-        learned = self._learn(name, mean, variance, kept)
+        share = None if self._there is None else self._there / n_samples
+        self.missing = Missing.of(mean, self.counts, self.n_samples, share)
+        places = kept if present.places is None else present.places[kept]
+        learned = self._learn(name, mean, variance, kept, places)
+        if present.weights is not None:
+            learned = replace(learned, weights=present.weights[kept])
         of_all = np.ones(n)
-        of_all[kept] = learned.scale
+        if learned.divisor is not None:
+            of_all[kept] = learned.divisor
         for first in range(0, n, 64):
             part = slice(first, first + 64)
             if learned.center != "features":
@@ -135,13 +156,15 @@ class GappyGram(GramSum):
             gram[part] /= np.outer(of_all[part], of_all)
         return (gram if len(kept) == n else gram[np.ix_(kept, kept)]), learned
 
-    def _learn(self, name: str, mean: Array, variance: Array, kept: Array) -> Preprocessing:
+    def _learn(
+        self, name: str, mean: Array, variance: Array, kept: Array, places: Array
+    ) -> Preprocessing:
         """Mean and scale of the features that have a value, where they are asked for."""
         asked = self.preprocessing
         learned = Preprocessing.unlearned(asked.center, asked.normalize, len(kept))
         if asked.center == "features":
             learned.mean[:] = mean[kept]
         if asked.normalize == "features":
-            refuse_constant(name, variance[kept], Present(places=kept))
+            refuse_constant(name, variance[kept], Present(places=places))
             learned.scale[:] = np.sqrt(variance[kept])
         return learned

@@ -17,14 +17,21 @@ import numpy as np
 from scipy import sparse
 
 from streamsvd.arrays import Array
-from streamsvd.data.source import ALL, Present, Source
-from streamsvd.kernels.moments import subtract_shift
-from streamsvd.kernels.sparse import add_sparse_gram, add_sparse_moments, normalize_sparse
+from streamsvd.data.present import ALL, Present
+from streamsvd.data.source import Source
+from streamsvd.kernels.sparse import (
+    add_sparse_gram,
+    add_sparse_moments,
+    add_weighted_sparse_moments,
+    normalize_sparse,
+)
 from streamsvd.passes.centring import finish_gram
+from streamsvd.passes.ingest import first_sample
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.passes.sample_sum import SampleSum
 from streamsvd.passes.strips import stays_sparse, sum_strips
 from streamsvd.passes.summed import SummedSamples
+from streamsvd.passes.weighted import rooted, total_weight
 from streamsvd.sizes import batch_samples, leaf_samples, row_panels
 
 
@@ -64,7 +71,13 @@ def gram_matrix(
         made: tuple[Array, Preprocessing] = source.result()
         return made
     with GramSum(source.n_features, center, normalize, n_threads) as total:
-        total.extend(sum_strips(source, multiplies_sparse(source, center), width), on_samples)
+        weights, leaf = source.sample_weights, leaf_samples(source.n_features)
+        if weights is not None:
+            total.shift = first_sample(source, center, normalize)
+        strips = sum_strips(source, multiplies_sparse(source, center), width)
+        total.extend(strips, on_samples, weights)
+        if weights is not None:
+            total.weight = total_weight(source, leaf)
         return total.result(source.name, source.present)
 
 
@@ -95,7 +108,9 @@ class GramSum(SampleSum):
         n, leaf = n_features, leaf_samples(n_features)
         super().__init__(n, center, normalize, n_threads, shift, leaf_size=leaf)
         self._changes_samples = "samples" in (center, normalize)
-        self._batch = np.ones((n + 1, batch_samples(n)))  # a row of ones: sums come as products
+        # a row of ones: sums come as products; of samples that are weighted, the roots of these
+        self._batch = np.ones((n + 1, batch_samples(n)))
+        self._is_weighted = False
         self._panels = row_panels(n, panel_rows(n))
         self._pairs = list(panel_pairs(self._panels))
 
@@ -133,7 +148,7 @@ class GramSum(SampleSum):
         self._batch[:, : self._filled] = filled
         self._start_threads()
 
-    def _add(self, samples: Array) -> None:
+    def _add(self, samples: Array, weights: Array | None) -> None:
         n, done = len(samples), 0
         if self.shift is None and not (self._changes_samples and self._of_features):
             self.shift = samples[:, 0].astype(np.float64) if self._of_features else np.zeros(n)
@@ -141,6 +156,10 @@ class GramSum(SampleSum):
             count = min(self._batch.shape[1] - self._filled, samples.shape[1] - done)
             batch = self._batch[:n, self._filled : self._filled + count]
             self._fill(samples[:, done : done + count], batch)
+            if weights is not None or self._is_weighted:
+                self._is_weighted = True
+                roots = 1.0 if weights is None else np.sqrt(weights[done : done + count])
+                self._batch[n, self._filled : self._filled + count] = roots
             done, self._filled = done + count, self._filled + count
             if self._filled == self._batch.shape[1]:
                 self._multiply()
@@ -152,27 +171,31 @@ class GramSum(SampleSum):
             shift = np.zeros(len(samples))
 
         def fill(panel: slice) -> None:
-            subtract_shift(samples[panel], shift[panel], batch[panel])
+            np.subtract(samples[panel], shift[panel, np.newaxis], out=batch[panel])
 
         list(self._threads.map(fill, self._panels))
 
-    def _add_sparse(self, samples: sparse.csr_array) -> None:
+    def _add_sparse(self, samples: sparse.csr_array, weights: Array | None) -> None:
         """Add samples to the leaf, each thread to some of its rows."""
         n, turns = samples.shape[1], self._n_threads
         if self._of_samples.normalize == "samples":
             normalize_sparse(samples.indptr, samples.data)
         if self.shift is None:
             self.shift = samples[:1].toarray()[0] if self._of_features else np.zeros(n)
-        done = 0
+        done, data = 0, rooted(samples, weights)
         while done < samples.shape[0]:
             count = min(self._leaf_size - self._leaf_samples, samples.shape[0] - done)
             leaf = self._leaf = np.zeros((n + 3, n)) if self._leaf is None else self._leaf
-            part = (samples.indptr[done : done + count + 1], samples.indices, samples.data)
+            part = (samples.indptr[done : done + count + 1], samples.indices)
             add = [
-                self._threads.submit(add_sparse_gram, *part, leaf, turn, turns)
+                self._threads.submit(add_sparse_gram, *part, data, leaf, turn, turns)
                 for turn in range(turns)
             ]
-            add_sparse_moments(*part, self.shift, leaf[n:])
+            if weights is None:
+                add_sparse_moments(*part, samples.data, self.shift, leaf[n:])
+            else:
+                own = weights[done : done + count]
+                add_weighted_sparse_moments(*part, samples.data, own, self.shift, leaf[n:])
             for job in add:
                 job.result()
             done, self._leaf_samples = done + count, self._leaf_samples + count
@@ -191,7 +214,7 @@ class GramSum(SampleSum):
         """``X X^T`` of the centred and scaled samples, and what was learned from them."""
         node, shift = self.node(), self.shift
         assert shift is not None  # noqa: S101  (there is a batch)
-        return finish_gram(node, self.preprocessing, shift, self.n_samples, name, present)
+        return finish_gram(node, self.preprocessing, shift, self.n_counted, name, present)
 
     def _prepare(self, samples: Array) -> None:
         """What a batch needs as a whole."""
@@ -201,6 +224,10 @@ class GramSum(SampleSum):
                 self.shift = samples[:, 0].copy()
             samples -= self.shift[:, None]
 
+    def _weigh(self, batch: Array) -> None:
+        """Multiply samples by the roots of their weights, which are below them."""
+        batch[:-1] *= batch[-1]
+
     def _multiply(self) -> None:
         """Begin to add the batch ``B``, as far as it is filled, to the leaf; go on with another."""
         n, batch = len(self._batch) - 1, self._batch
@@ -208,6 +235,8 @@ class GramSum(SampleSum):
             batch = np.ascontiguousarray(batch[:, : self._filled])
         if self._changes_samples:
             self._prepare(batch[:n])
+        if self._is_weighted:
+            self._weigh(batch)
         self._wait()
         if self._leaf is None:
             self._leaf = np.zeros((n + 1, n))

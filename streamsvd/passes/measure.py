@@ -8,9 +8,11 @@ import numpy as np
 from scipy import linalg, sparse
 
 from streamsvd.arrays import Array
+from streamsvd.errors import OptionError
 from streamsvd.passes.moments import Moments, add_up
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.passes.strips import StripReader
+from streamsvd.passes.weighted import weigh_samples
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,17 @@ def sum_up(
     with_gram: bool,
     on_samples: Callable[[int], None] = lambda n: None,
 ) -> Sums:
-    """`Sums` over the samples of `reader`, whose right vectors are `right` (p, any), if any."""
+    """`Sums` over the samples of `reader`, whose right vectors are `right` (p, any), if any.
+
+    Samples count as often as their source says they weigh.
+    """
     n = components.shape[1]
     gram = np.zeros((n, n)) if with_gram else None
     trace = captured = total = 0.0
     for start, strip in reader:
         preprocessing.apply(strip)
         x = strip.astype(np.float64, copy=False)
+        weigh_samples(x, reader.source.weights_of_samples(start, start + x.shape[1]))
         if gram is None:
             captured += float(np.sum((components @ x) ** 2))
             total += float(np.vdot(x, x))
@@ -141,17 +147,31 @@ def write_scores(
 ) -> None:
     """Write the scores of the samples of `reader` to their places in `target`.
 
-    Samples are the columns of `target`, (p, N), or its rows, as they are in the source.
+    Samples are the columns of `target`, (p, N), or its rows, as they are in the source. They are
+    computed in float64, and rounded to the type of `target`.
     """
     for start, strip in reader:
         preprocessing.apply(strip)
         scores = components @ strip.astype(np.float64, copy=False)
+        scores = _rounded(scores, np.dtype(target.dtype))
         where = slice(start, start + scores.shape[1])
         if reader.source.sample_axis:
             target[:, where] = scores
         else:
             target[where, :] = scores.T
         on_samples(scores.shape[1])
+
+
+def _rounded(scores: Array, dtype: np.dtype[Any]) -> Array:
+    """Scores as numbers of `dtype`; refuses those beyond it."""
+    with np.errstate(over="ignore"):
+        found = scores.astype(dtype, copy=False)
+    if not np.isfinite(found).all() and np.isfinite(scores).all():
+        raise OptionError(
+            f"scores as large as {np.abs(scores).max():.3g} are beyond {dtype}: leave dtype= out, "
+            "or rescale the data"
+        )
+    return found
 
 
 def _ratio(part: float, whole: float) -> float | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from streamsvd.arrays import Array
-from streamsvd.kernels.moments import LANES, add_moments, flush_all_lanes
+from streamsvd.kernels.moments import LANES, add_moments, add_weighted_moments, flush_all_lanes
 from streamsvd.matrix.working import WorkingMatrix
 
 
@@ -31,14 +31,22 @@ class Moments:
         self._lanes = np.zeros((2, n_features, LANES))
         self._sums = np.zeros((2, n_features))
 
-    def add(self, start: int, strip: Array, stop: int | None = None) -> None:
-        """Add ``strip[:, :stop]``, of which the first is sample `start`. Samples come in order."""
+    def add(
+        self, start: int, strip: Array, stop: int | None = None, weights: Array | None = None
+    ) -> None:
+        """Add ``strip[:, :stop]``, of which the first is sample `start`. Samples come in order.
+
+        Each counts as often as `weights` say, if there are any.
+        """
         if self.shift is None:
             self.shift = strip[:, 0].astype(np.float64)
         done, stop = 0, strip.shape[1] if stop is None else stop
         while done < stop:
             end = min(stop, done + self._leaf - (start + done) % self._leaf)
-            add_moments(strip, done, end, start, self.shift, self._lanes, self._sums)
+            if weights is None:
+                add_moments(strip, done, end, start, self.shift, self._lanes, self._sums)
+            else:
+                add_weighted_moments(strip, done, end, weights, self.shift, self._sums)
             done = end
             if (start + done) % self._leaf == 0 or start + done == self._n_samples:
                 self._close_leaf()

@@ -16,12 +16,20 @@ import numpy as np
 from scipy import sparse
 
 from streamsvd.arrays import Array
-from streamsvd.data.source import ALL, Present, Source
-from streamsvd.kernels.moments import add_row_moments
-from streamsvd.kernels.sparse import add_sparse_moments, add_sparse_products, normalize_sparse
+from streamsvd.data.present import ALL, Present
+from streamsvd.data.source import Source
+from streamsvd.kernels.moments import add_row_moments, add_weighted_moments
+from streamsvd.kernels.sparse import (
+    add_sparse_moments,
+    add_sparse_products,
+    add_weighted_sparse_moments,
+    normalize_sparse,
+)
 from streamsvd.passes.centring import Product, Sums, finish_products
+from streamsvd.passes.ingest import first_sample
 from streamsvd.passes.sample_sum import SampleSum
 from streamsvd.passes.strips import stays_sparse, sum_strips
+from streamsvd.passes.weighted import rooted, total_weight
 from streamsvd.sizes import product_batch, product_leaf, product_rows, row_panels
 
 
@@ -45,7 +53,13 @@ def product_of(
     more for each level of the tree, see `sizes.product_sums`), a batch and two strips of samples.
     """
     with ProductSum(test, center, normalize, n_threads, shift) as total:
-        total.extend(sum_strips(source, stays_sparse(source, center), width), on_samples)
+        weights, leaf = source.sample_weights, product_leaf(source.n_features)
+        if weights is not None and shift is None:
+            total.shift = first_sample(source, center, normalize)
+        strips = sum_strips(source, stays_sparse(source, center), width)
+        total.extend(strips, on_samples, weights)
+        if weights is not None:
+            total.weight = total_weight(source, leaf)
         return total.result(source.name, source.present)
 
 
@@ -55,8 +69,8 @@ class ProductSum(SampleSum):
     Parameters
     ----------
     test : (n, r) float64 array, C-contiguous
-        `T`. Where features are scaled, by `D^-1`, the product is that with ``D T``: the scale is
-        known at the end only, and `result` then multiplies `test` itself.
+        `T`. Where features are scaled or weighted, by `D^-1`, the product is that with ``D T``: the
+        scale is known at the end only, and `result` then multiplies `test` itself.
     center, normalize, n_threads, shift
         As of `SampleSum`.
     """
@@ -78,6 +92,7 @@ class ProductSum(SampleSum):
         if not self._of_features:
             self.shift = np.zeros(len(test))
         self._batch = np.empty((len(test), 0))
+        self._weights: Array | None = None  # of the samples of a batch, if these have any
 
     def __getstate__(self) -> dict[str, Any]:
         """What is copied and pickled: not the threads, nor the empty part of the batch."""
@@ -99,13 +114,18 @@ class ProductSum(SampleSum):
 
     # ------------------------------------------------------------------------------- dense samples
 
-    def _add(self, samples: Array) -> None:
+    def _add(self, samples: Array, weights: Array | None) -> None:
         done, most = 0, product_batch(len(samples))
         if not self._batch.size:
             self._batch = np.empty((len(samples), most))
         while done < samples.shape[1]:
             count = min(most - self._filled, samples.shape[1] - done)
             self._fill(samples[:, done : done + count])
+            if weights is not None and self._weights is None:
+                self._weights = np.ones(most)
+            if self._weights is not None:
+                own = 1.0 if weights is None else weights[done : done + count]
+                self._weights[self._filled : self._filled + count] = own
             done, self._filled = done + count, self._filled + count
             if self._filled == most:
                 self._multiply()
@@ -126,40 +146,48 @@ class ProductSum(SampleSum):
         self._of_samples.apply(batch)
         if self.shift is None:
             self.shift = batch[:, 0].copy()
-        shift = self.shift
+        shift, weights = self.shift, self._weights
 
         def project(panel: slice) -> Array:
-            z = batch[panel]
+            z, moments = batch[panel], leaf.moments[:, panel]
             if self._of_features:
                 z -= shift[panel, None]
-            add_row_moments(z, leaf.moments[:, panel])
+            if weights is None:
+                add_row_moments(z, moments)
+            else:
+                add_weighted_moments(z, 0, z.shape[1], weights, np.zeros(len(z)), moments)
             return z.T @ test[panel]
 
         def expand(panel: slice) -> None:
             leaf.products[panel] += batch[panel] @ scores
 
         scores = add_in_order(self._threads.map(project, self._panels()))
+        if weights is not None:
+            scores *= weights[: len(scores), None]
         list(self._threads.map(expand, self._panels()))
         self._leaf_samples, self._filled = self._leaf_samples + self._filled, 0
         self._wait()
 
     # ------------------------------------------------------------------------------ sparse samples
 
-    def _add_sparse(self, strip: sparse.csr_array) -> None:
+    def _add_sparse(self, strip: sparse.csr_array, weights: Array | None) -> None:
         if self._of_samples.normalize == "samples":
             normalize_sparse(strip.indptr, strip.data)
         if self.shift is None:
             self.shift = strip[:1].toarray()[0]
-        done = 0
+        done, data = 0, rooted(strip, weights)
         while done < strip.shape[0]:
             count = min(self._leaf_size - self._leaf_samples, strip.shape[0] - done)
-            self._multiply_sparse(strip.indptr[done : done + count + 1], strip)
+            own = None if weights is None else weights[done : done + count]
+            self._multiply_sparse(strip.indptr[done : done + count + 1], strip, data, own)
             done, self._leaf_samples = done + count, self._leaf_samples + count
             self._wait()
 
-    def _multiply_sparse(self, indptr: Array, strip: sparse.csr_array) -> None:
-        """Add samples to the leaf, each thread in some of its columns."""
-        samples, leaf, rank = (indptr, strip.indices, strip.data), self._open_leaf(), self.rank
+    def _multiply_sparse(
+        self, indptr: Array, strip: sparse.csr_array, data: Array, weights: Array | None
+    ) -> None:
+        """Add samples to the leaf, each thread in some of its columns; `data` are weighted."""
+        samples, leaf, rank = (indptr, strip.indices, data), self._open_leaf(), self.rank
         columns = 8 * -(-rank // (8 * self._n_threads))
 
         def multiply(first: int) -> None:
@@ -167,7 +195,11 @@ class ProductSum(SampleSum):
             add_sparse_products(*samples, self.test, leaf.products, first, stop)
 
         list(self._threads.map(multiply, range(0, rank, columns)))
-        add_sparse_moments(*samples, self.shift, leaf.moments)
+        stored = (indptr, strip.indices, strip.data)
+        if weights is None:
+            add_sparse_moments(*stored, self.shift, leaf.moments)
+        else:
+            add_weighted_sparse_moments(*stored, weights, self.shift, leaf.moments)
 
     # -------------------------------------------------------------------------------- leaves, tree
 
@@ -192,7 +224,7 @@ class ProductSum(SampleSum):
         """``A @ T`` of the centred and scaled samples, and what was learned from them."""
         sums, shift = self.node(), self.shift
         assert shift is not None  # noqa: S101  (there are samples)
-        asked = (self.test, self.preprocessing, shift, self.n_samples)
+        asked = (self.test, self.preprocessing, shift, self.n_counted)
         return finish_products(sums, *asked, bool(self._is_sparse), name, present)
 
 

@@ -14,7 +14,8 @@ from scipy import sparse
 
 from streamsvd.arrays import Array
 from streamsvd.data.missing import Missing
-from streamsvd.data.source import ALL, Present, Source
+from streamsvd.data.present import ALL, Present
+from streamsvd.data.source import Source
 from streamsvd.errors import OptionError
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.passes.sum_tree import SumTree
@@ -43,9 +44,15 @@ class SampleSum(ABC):
         That were added.
     missing : Missing or None
         What was missing of them, where that is asked for, once there is a `result`.
+    weights : (n,) array or None
+        May be set, of batches: those of the features, which are for `result` to be given.
+    weight : float or None
+        What the samples weigh, see `streamsvd.passes.weighted`; None where each counts once.
     """
 
     missing: Missing | None = None
+    weights: Array | None = None
+    weight: float | None = None
 
     WHAT: ClassVar[str]
     """Names the threads; where the sum is a form of ``X X^T``, that form."""
@@ -113,37 +120,52 @@ class SampleSum(ABC):
     def __exit__(self, *exc: object) -> None:
         self._threads.shutdown()
 
+    @property
+    def n_counted(self) -> float:
+        """Samples, each as often as it counts."""
+        return self.n_samples if self.weight is None else self.weight
+
     def extend(
-        self, strips: Iterable[Any], on_samples: Callable[[int], None] = lambda n: None
+        self,
+        strips: Iterable[Any],
+        on_samples: Callable[[int], None] = lambda n: None,
+        weights: Array | None = None,
     ) -> None:
         """Add samples that come in pieces; `on_samples` is told the number of each.
 
         Arrays (n, c), or CSR matrices (c, n), which may be changed. All are taken as the first is.
+        `weights` are those of all samples of these pieces.
         """
+        done = 0
+        if weights is not None:
+            self.weight = self.n_counted + float(weights.sum())
         with one_blas_thread:
             try:
                 for strip in strips:
                     is_csr = sparse.issparse(strip)
+                    count = strip.shape[0 if is_csr else 1]
+                    own = None if weights is None else weights[done : done + count]
                     if self._is_sparse is None:
                         self._is_sparse = is_csr and self.preprocessing.center != "samples"
                     if self._is_sparse:
                         self._add_sparse(
-                            strip if is_csr else sparse.csr_array(strip.T, dtype=float)
+                            strip if is_csr else sparse.csr_array(strip.T, dtype=float), own
                         )
                     else:
-                        self._add(strip.toarray().T if is_csr else strip)
-                    count = strip.shape[0 if is_csr else 1]
-                    self.n_samples += count
+                        self._add(strip.toarray().T if is_csr else strip, own)
+                    done, self.n_samples = done + count, self.n_samples + count
+                    if weights is None and self.weight is not None:
+                        self.weight += count
                     on_samples(count)
             finally:
                 self._wait()
 
     @abstractmethod
-    def _add(self, samples: Array) -> None:
-        """Samples (n, c)."""
+    def _add(self, samples: Array, weights: Array | None) -> None:
+        """Samples (n, c), and how often each counts."""
 
     @abstractmethod
-    def _add_sparse(self, samples: sparse.csr_array) -> None:
+    def _add_sparse(self, samples: sparse.csr_array, weights: Array | None) -> None:
         """Samples (c, n)."""
 
     @abstractmethod

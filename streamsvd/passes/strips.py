@@ -78,12 +78,12 @@ class StripReader:
         low, high = self._ends(values)
         if not np.isfinite(low) or not np.isfinite(high):  # a NaN makes both NaN
             value, feature, sample = first_bad()
-            places = self.source.present.places
-            feature = feature if places is None else int(places[feature])
             what, remedy = str(value), "replace or drop such values"
             if np.isnan(value):
                 what, remedy = "NaN", f'fit with missing="mean", or {remedy}'
                 what, remedy = self.source.why_missing(feature, sample) or (what, remedy)
+            places = self.source.present.places
+            feature = feature if places is None else int(places[feature])
             raise SourceError(
                 f"{self.source.name} holds {what} at feature {feature}, sample {sample} (as "
                 f"{self.dtype.name}); {remedy} first"

@@ -33,7 +33,13 @@ class SummedSamples(Batches):
 
     def __init__(self, total: SampleSum) -> None:
         super().__init__(total.n_kept, total.n_samples)
+        self.weigh(total.weights)
         self._total = total
+
+    @property
+    def weight(self) -> float | None:
+        """What the samples weighed."""
+        return self._total.weight
 
     def agreed(self, options: Options) -> Options:
         """The same options, with those of the sum where they are left open; refuses others."""
@@ -50,6 +56,6 @@ class SummedSamples(Batches):
     def result(self) -> Any:
         """That of the sum, which is used up."""
         with self._total as total:
-            made = total.result(self.name)
+            made = total.result(self.name, self.present)
         self.missing = total.missing
         return made

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh, qr
+from scipy.linalg import eigh, eigvalsh, qr
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from streamsvd.arrays import Array
@@ -98,7 +98,13 @@ class Gram:
             part = self.matrix if len(rows) == self.n else self.matrix[np.ix_(rows, rows)]
             return lambda values: pattern.pick(part @ pattern.compact(values))
         order, start = pattern.by_column, pattern.column_start
-        return lambda values: gram_entries(self.matrix, pattern.row, order, start, values)
+
+        def product(values: Array) -> Array:
+            out = np.zeros(len(values))
+            gram_entries(self.matrix, pattern.row, order, start, values, out)
+            return out
+
+        return product
 
     def block(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Array:
         """The matrix at these features."""
@@ -175,7 +181,9 @@ class Factor:
         else:
 
             def product(values: Array) -> Array:
-                return factor_entries(self.factor, row, col, values, p)
+                out, scores = np.empty(len(values)), np.zeros((p, self.factor.shape[1]))
+                factor_entries(self.factor, row, col, values, scores, out)
+                return out
 
         if rest is None:
             return product
@@ -243,6 +251,20 @@ class Samples(Factor):
 
     def __init__(self, data: Array) -> None:
         super().__init__(data)
+
+
+def fewest(cov: Covariance, share: float, most: int) -> int:
+    """The fewest eigenvectors that explain more than a share of the trace, at most `most`.
+
+    As scikit-learn's PCA counts them. All eigenvalues, ``4 n^3 / 3`` operations and a copy of the
+    matrix; of data those of the smaller (N, N) matrix.
+    """
+    assert isinstance(cov, Gram | Samples)  # noqa: S101  (a factor tells of the leading ones alone)
+    matrix = cov.matrix if isinstance(cov, Gram) else cov.factor.T @ cov.factor
+    values = np.maximum(eigvalsh(matrix)[::-1], 0.0)
+    total = values.sum()
+    explained = np.cumsum(values / total) if total > 0 else np.ones(1)
+    return min(int(np.searchsorted(explained, share, side="right")) + 1, most)
 
 
 def _leading(matrix: Array, p: int) -> tuple[Array, Array]:

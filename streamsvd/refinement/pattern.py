@@ -120,19 +120,25 @@ class Pattern:
         """``L^T R`` (p, p) of two matrices on the pattern."""
         if self.wide:
             return self.compact(left).T @ self.compact(right)
-        return cross_entries(self.row_start, self.col, left, right, self.p)
+        out = np.zeros((self.p, self.p))
+        cross_entries(self.row_start, self.col, left, right, out)
+        return out
 
     def combine(self, values: Array, matrix: Array) -> Array:
         """The entries of ``U L`` on the pattern."""
         if self.wide:
             return self.pick(self.compact(values) @ matrix)
-        return combined_entries(self.row_start, self.col, values, matrix)
+        out = np.zeros(len(self))
+        combined_entries(self.row_start, self.col, values, matrix, out)
+        return out
 
     def normal(self, values: Array) -> Array:
         """(m, m) the normal matrix of the m constraints."""
         m = len(self.pairs[0])
         if not self.wide:
-            return normal_entries(self.row_start, self.col, values, self.pair, m)
+            out = np.zeros((m, m))
+            normal_entries(self.row_start, self.col, values, self.pair, out)
+            return out
         full, (a, c), (cells, sources) = self.compact(values), np.triu_indices(self.p), self._normal
         moments = np.zeros((self.p, len(a)))  # of columns a and c on the support of b
         for first in range(0, len(full), PANEL):

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from streamsvd.result.percent import percent
+
 
 class Certificate(NamedTuple):
     """A bound that holds for all components of the same number and nonzeros.
@@ -30,7 +32,7 @@ class Certificate(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.explained_variance_ratio:.2%} of the variance explained; no "
+            f"{percent(self.explained_variance_ratio)} of the variance explained; no "
             f"{self.n_components} orthonormal components with {self.max_nonzeros} nonzeros explain "
-            f"more than {self.bound:.2%}"
+            f"more than {percent(self.bound)}"
         )

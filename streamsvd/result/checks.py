@@ -7,13 +7,15 @@ import numpy as np
 
 from streamsvd.algorithm.log_check import TOLERANCE, csr_fault
 from streamsvd.arrays import Array
+from streamsvd.data.masks import described
 from streamsvd.errors import OptionError
-from streamsvd.options import DTYPES, SIDES, Options
+from streamsvd.options import Options
+from streamsvd.options.rules import DTYPES, SIDES
 from streamsvd.result.certificate import Certificate
 
 STOPPED = ("n_transforms", "converged")
 
-NOT_OPTIONS = ("streamsvd", "batches", "packing")
+NOT_OPTIONS = ("streamsvd", "batches", "packing", "share")
 """What settings record besides options."""
 
 
@@ -38,6 +40,9 @@ def attributes_fault(attributes: dict[str, Any]) -> str | None:
     ):
         if not _is_one_of(attributes[name], known):
             return f"{name} is {attributes[name]!r}, not one of {known}"
+    weight = attributes.get("weight")
+    if weight is not None and not (_is_amount(weight) and weight > 1):
+        return f"weight is {weight!r}"
     for name in ("total_energy", "seconds", "bytes_read"):
         may_lack = name != "total_energy" and attributes[name] is None
         if not may_lack and not _is_amount(attributes[name]):
@@ -74,7 +79,8 @@ def _settings_fault(attributes: dict[str, Any]) -> str | None:
     if not _is_one_of(settings["batches"], (False, True)):
         return f"batches is {settings['batches']!r} in the settings"
     for name in ("n_components", "center", "normalize", "sample_axis", "dtype"):
-        if settings[name] != attributes[name]:
+        is_scaled = name == "normalize" and settings[name] == "variables"
+        if ("features" if is_scaled else settings[name]) != attributes[name]:
             return f"{name} is {attributes[name]!r}, and {settings[name]!r} in the settings"
     return None
 
@@ -108,6 +114,18 @@ def counts_fault(counts: Array, n_features: int, n_samples: int, p: int) -> str 
     if np.count_nonzero(counts < n_samples) < p:
         return f"leaves fewer than {p} features with a value"
     return None
+
+
+def mask_fault(mask: Array, n_features: int, p: int, asked: Any) -> str | None:
+    """What is wrong with the features that take part, at least `p`; None if nothing is.
+
+    `asked` is what the settings say of them.
+    """
+    if mask.shape != (n_features,) or mask.dtype != bool:
+        return f"is {mask.dtype}{mask.shape}, not bool{(n_features,)}"
+    if np.count_nonzero(mask) < p:
+        return f"leaves fewer than {p} features"
+    return None if described(mask) == asked else f"is another than {asked!r} in the settings"
 
 
 def least_energy(total_energy: float) -> float:

@@ -1,14 +1,24 @@
 """Pictures of the explained variance and of the accuracy: by component and along the path."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from streamsvd.arrays import Array
 from streamsvd.errors import OptionError
 from streamsvd.passes.measure import largest_singular_values
-from streamsvd.result.canvas import BLUE, GREY, RED, logarithmic, new_figure, plain, title
+from streamsvd.result.canvas import (
+    BLUE,
+    GREY,
+    RED,
+    counted,
+    logarithmic,
+    new_figure,
+    plain,
+    put_title,
+    title,
+)
 from streamsvd.result.solution import Solution
 
 if TYPE_CHECKING:
@@ -76,9 +86,10 @@ def draw_curve(made: Solution, curve: Curve) -> "Figure":
     ):
         ax.plot(x, 100 * curve.values, color=BLUE, linewidth=2, label="path")
         if curve.here is not None and here:
-            style = {"marker": "*" if is_refined else "o", "markersize": 14 if is_refined else 8}
-            name = "refined" if is_refined else "this result"
-            ax.plot(here, 100 * curve.here, color=RED, linestyle="", label=name, **style)
+            style: dict[str, Any] = {"marker": "o", "markersize": 8, "label": "this result"}
+            if is_refined:
+                style = {"marker": "*", "markersize": 14, "label": "refined"}
+            ax.plot(here, 100 * curve.here, color=RED, linestyle="", clip_on=False, **style)
         if curve.best is not None:
             ax.axhline(100 * curve.best, color=GREY, linestyle="--", label="PCA, no zeros")
         logarithmic(ax, x)
@@ -86,33 +97,36 @@ def draw_curve(made: Solution, curve: Curve) -> "Figure":
         plain(ax)
     by_transforms.set(ylabel=curve.label, ylim=(0, None))
     by_transforms.legend(frameon=False, loc="best")
-    figure.suptitle(title(made))
+    put_title(figure, title(made))
     return figure
 
 
 def draw_scree(made: Solution, gram: Array | None) -> "Figure":
     """Explained variance of each component and in sum, beside that of PCA where known."""
-    from matplotlib.ticker import MaxNLocator
-
-    numbers = np.arange(1, made.n_components + 1)
-    sparse, pca = "sparse components", "PCA, no zeros"
+    p = made.n_components
+    counts, sparse, pca = np.arange(1, p + 1), "sparse components", "PCA, no zeros"
     figure = new_figure()
     each, summed = figure.subplots(1, 2)
     ratios = 100 * _ratios(made, gram)
-    each.bar(numbers, ratios, color=BLUE)
-    summed.plot(numbers, np.cumsum(ratios), color=BLUE, marker="o", label=sparse)
+    each.bar(counts - 1, ratios, color=BLUE, label=sparse)
+    size = float(np.clip(200 / p, 2.5, 6))
+    (line,) = summed.plot(counts, np.cumsum(ratios), color=BLUE, marker="o", label=sparse)
+    line.set(markersize=size, clip_on=False)
     if gram is not None:
         best = 100 * _best_ratios(made, gram)
-        edges = np.arange(len(best) + 1) + 0.5
-        each.stairs(best, edges, baseline=None, color=GREY, linestyle="--")
-        summed.plot(numbers, np.cumsum(best), color=GREY, linestyle="--", label=pca)
-    each.set(xlabel="component", ylabel="variance explained, %", xlim=(0.4, len(ratios) + 0.6))
-    summed.set(xlabel="components together", ylim=(0, None))
-    summed.legend(frameon=False, loc="lower right")
+        edges = np.arange(p + 1) - 0.5
+        each.stairs(best, edges, baseline=None, color=GREY, linestyle="--", label=pca)
+        summed.plot(counts, np.cumsum(best), color=GREY, linestyle="--", label=pca)
+    each.set(xlabel="component", ylabel="variance explained, %")
+    summed.set(xlabel="number of components", ylabel="explained together, %")
+    summed.set_ylim(0, 1.06 * max(line.get_ydata().max() for line in summed.lines))
+    if gram is not None:
+        summed.legend(frameon=False, loc="lower right")
+    counted(each, p, 0)
+    counted(summed, p, 1)
     for ax in (each, summed):
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         plain(ax)
-    figure.suptitle(title(made))
+    put_title(figure, title(made))
     return figure
 
 

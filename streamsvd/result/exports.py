@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from streamsvd.arrays import Array
 from streamsvd.data.kinds import open_data
-from streamsvd.data.labels import Axis
+from streamsvd.data.labels import Axis, Joined, Level
 from streamsvd.data.source import Source
 from streamsvd.errors import OptionError
 from streamsvd.options import Ask
@@ -18,34 +19,103 @@ from streamsvd.storage.outputs import changed_group
 def to_xarray(result: Any, source: Source | None) -> Any:
     """See `SVDResult.to_xarray`; `source` holds samples whose scores are wanted."""
     xarray = imported("xarray")
-    features = result.features or Axis(("feature",), (result.n_features,))
-    parts = {
-        "components": (result.map_of_components(), features),
-        "mean": (result.mean, features),
-        "scale": (result.scale, features),
-    }
-    coords = {"component": np.arange(result.n_components), **features.coords}
-    if source is not None:
-        samples = source.samples or Axis(("sample",), (source.n_samples,))
-        shared = {"component", *features.dims} & set(samples.dims)
+    variables = _apart(result.features)
+    taken = {name for axis in variables.values() for name in axis.taken}
+    samples = None if source is None else source.samples
+    if samples is not None:
+        shared = taken & samples.taken
         if shared:
             raise OptionError(
-                f"samples have the dimension {', '.join(sorted(shared))}, as the features or the "
-                "components; rename it"
+                f"samples have the dimension {', '.join(sorted(shared))}, as the features; rename "
+                "it"
             )
-        scores = result.transform(source)
-        parts["scores"] = (scores if source.sample_axis else scores.T, samples)
-        coords |= samples.coords
-    variables = {
-        name: (
-            (*("component",)[: values.ndim - 1], *axis.dims),
-            values.reshape(*values.shape[:-1], *axis.shape),
-        )
-        for name, (values, axis) in parts.items()
+        taken = taken | samples.taken
+
+    def ours(name: str) -> str:
+        """Names of the data are kept, and ours get out of the way."""
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        return name
+
+    component = ours("component")
+    variables = variables or {"": Axis((ours("feature"),), (result.n_features,))}
+    of_features = {
+        "components": result.map_of_components(),
+        "mean": result.mean,
+        "scale": result.scale,
     }
+    if result.feature_weights is not None:
+        patterns = result.patterns.toarray()
+        patterns[:, result.left_out] = np.nan
+        of_features |= {"patterns": patterns, "feature_weights": result.feature_weights}
+    parts: dict[str, tuple[tuple[str, ...], Array]] = {}
+    first = 0
+    for suffix, axis in variables.items():
+        last = first + len(axis)
+        for name, values in of_features.items():
+            part = values[..., first:last]
+            dims = (*(component,)[: part.ndim - 1], *axis.dims)
+            parts[ours(name + suffix)] = dims, part.reshape(*part.shape[:-1], *axis.shape)
+        first = last
+    axes = [*variables.values()]
+    if source is not None:
+        samples = samples or Axis((ours("sample"),), (source.n_samples,))
+        scores = result.transform(source)
+        scores = scores if source.sample_axis else scores.T
+        parts[ours("scores")] = (component, *samples.dims), scores.reshape(-1, *samples.shape)
+        axes.append(samples)
     for name in ("explained_variance", "explained_variance_ratio", "singular_values"):
-        variables[name] = (("component",), getattr(result, name))
-    return xarray.Dataset(variables, coords, {"n_samples": result.n_samples, "fill": result.fill})
+        parts[ours(name)] = (component,), getattr(result, name)
+    coords = {component: np.arange(result.n_components)}
+    for axis in axes:
+        coords |= axis.coords
+    attributes = {"n_samples": result.n_samples, "fill": result.fill}
+    made = xarray.Dataset(parts, coords, attributes)
+    for axis in axes:
+        for dim, levels in axis.levels.items():
+            made = made.assign_coords(_stacked(xarray, dim, levels))
+    return made
+
+
+def _apart(features: Axis | None) -> dict[str, Axis]:
+    """The axis of each variable, by what its name adds to ours, for one Dataset to hold all.
+
+    A dimension or level that is another one in an earlier variable has the name of the variable
+    added; later ones that have the same dimension share it.
+    """
+    if not isinstance(features, Joined):
+        return {} if features is None else {"": features}
+    made: dict[str, Axis] = {}
+    known: dict[str, list[tuple[Any, dict[str, str]]]] = {}  # what it was, and is called
+    used: set[str] = set()
+    for variable, axis in features.parts.items():
+        suffix = f"_{variable}"
+        names: dict[str, str] = {}
+        for dim in axis.dims:
+            here, before = axis.along(dim), known.setdefault(dim, [])
+            called = next((one for was, one in before if was == here), None)
+            if called is None:
+                levels = [level.name for level in axis.levels.get(dim, ())]
+                called = {name: _free(name, suffix, used) for name in (dim, *levels)}
+                before.append((here, called))
+            names |= called
+        made[suffix] = axis.renamed(names)
+        used |= made[suffix].taken
+    return made
+
+
+def _free(name: str, suffix: str, used: set[str]) -> str:
+    while name in used:
+        name += suffix
+    return name
+
+
+def _stacked(xarray: Any, dim: str, levels: tuple[Level, ...]) -> Any:
+    """The coordinates of a dimension that was stacked, for `unstack` to undo it."""
+    names, values, codes = zip(*levels, strict=True)
+    index = imported("pandas").MultiIndex(values, codes, names=names)
+    return xarray.Coordinates.from_pandas_multiindex(index, dim)
 
 
 def to_anndata(result: Any, adata: Any, key: str) -> Any:

@@ -10,9 +10,9 @@ from scipy import sparse
 from streamsvd.algorithm.block_log import Log, new_log
 from streamsvd.algorithm.log_check import log_fault, order_fault, rows_fault
 from streamsvd.arrays import Array
+from streamsvd.data.compressed import SPARSE_PARTS
 from streamsvd.data.labels import Axis, pack, unpack
 from streamsvd.data.missing import Missing
-from streamsvd.data.zarr_sources import SPARSE_PARTS
 from streamsvd.errors import SourceError
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.refinement import Refined
@@ -21,6 +21,7 @@ from streamsvd.result.checks import (
     attributes_fault,
     counts_fault,
     least_energy,
+    mask_fault,
     numbers_fault,
     shares_fault,
 )
@@ -41,8 +42,16 @@ def write_solution(path: str | os.PathLike[str], made: Solution, *, overwrite: b
         "scale": made.preprocessing.scale,
         "singular_values": made.singular_values,
     }
+    if made.feature_mask is not None:
+        arrays["feature_mask"] = made.feature_mask
     if made.missing is not None:
         arrays |= {"missing/mean": made.missing.mean, "missing/counts": made.missing.counts}
+        if made.missing.share is not None:
+            arrays["missing/share"] = made.missing.share
+    if made.sample_weights is not None:
+        arrays["sample_weights"] = made.sample_weights
+    if made.preprocessing.weights is not None:
+        arrays["feature_weights"] = made.preprocessing.weights
     matrices = {"components": made.components}
     if made.refined is not None:
         matrices["refined/rows"] = made.refined.components
@@ -65,6 +74,9 @@ def write_solution(path: str | os.PathLike[str], made: Solution, *, overwrite: b
         "n_samples": made.n_samples,
         "n_transforms": made.n_transforms,
         "total_energy": made.total_energy,
+        "weight": made.weight,
+        "weighted": made.sample_weights is not None,
+        "shares": made.missing is not None and made.missing.share is not None,
         "center": made.preprocessing.center,
         "normalize": made.preprocessing.normalize,
         "sample_axis": made.sample_axis,
@@ -96,14 +108,19 @@ def _fields(saved: SavedGroup) -> dict[str, Any]:
     _refuse(saved, "zarr.json", attributes_fault(attributes))
     p, n, n_samples = (attributes[key] for key in ("n_components", "n_features", "n_samples"))
     total = float(attributes["total_energy"])
-    missing = _missing(saved, p, n, n_samples)
-    fitted = n if missing is None else len(missing.kept)
-    log = _log(saved, fitted)
+    mask = _mask(saved, p, n)
+    fitted = n if mask is None else int(np.count_nonzero(mask))
+    missing = _missing(saved, p, fitted, n_samples)
+    fitted = fitted if missing is None else len(missing.kept)
+    log, weights = _log(saved, fitted), None
+    if attributes["settings"].get("feature_weights") is not None:
+        weights = _numbers(saved, "feature_weights", fitted, above=0.0)
     preprocessing = Preprocessing(
         attributes["center"],
         attributes["normalize"],
         _numbers(saved, "mean", fitted),
         _numbers(saved, "scale", fitted, above=0.0),
+        weights,
     )
     return {
         "log": log,
@@ -122,10 +139,22 @@ def _fields(saved: SavedGroup) -> dict[str, Any]:
         "stability": _stability(saved, p, n),
         "features": _labels(saved, "features", n),
         "samples": _labels(saved, "samples", n_samples),
+        "feature_mask": mask,
         "missing": missing,
+        "weight": attributes.get("weight"),
+        "sample_weights": _sample_weights(saved, n_samples),
         "seconds": attributes["seconds"],
         "bytes_read": attributes["bytes_read"],
     }
+
+
+def _mask(saved: SavedGroup, p: int, n: int) -> Array | None:
+    asked = saved.attributes["settings"].get("feature_mask")
+    if asked is None:
+        return None
+    mask = saved.array("feature_mask")
+    _refuse(saved, "feature_mask", mask_fault(mask, n, p, asked))
+    return mask
 
 
 def _missing(saved: SavedGroup, p: int, n: int, n_samples: int) -> Missing | None:
@@ -133,7 +162,16 @@ def _missing(saved: SavedGroup, p: int, n: int, n_samples: int) -> Missing | Non
         return None
     mean, counts = _numbers(saved, "missing/mean", n), saved.array("missing/counts")
     _refuse(saved, "missing/counts", counts_fault(counts, n, n_samples, p))
-    return Missing(mean, counts, n_samples)
+    share = None
+    if saved.attributes.get("shares") is True:
+        share = _numbers(saved, "missing/share", n, above=-1e-9)
+    return Missing(mean, counts, n_samples, share)
+
+
+def _sample_weights(saved: SavedGroup, n_samples: int) -> Array | None:
+    if saved.attributes.get("weighted") is not True:
+        return None
+    return _numbers(saved, "sample_weights", n_samples, above=-np.finfo(float).tiny)
 
 
 def _log(saved: SavedGroup, n: int) -> Log:

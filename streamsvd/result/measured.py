@@ -11,8 +11,10 @@ from streamsvd.cluster.tasks import cluster_scores, cluster_sums
 from streamsvd.cluster.waiting import check_client
 from streamsvd.data import Source, open_data
 from streamsvd.data.missing import as_fitted
+from streamsvd.data.weights import sample_weights_of
 from streamsvd.errors import OptionError
-from streamsvd.options import Ask, Reading, parse_size
+from streamsvd.options import Ask, Reading
+from streamsvd.options.rules import parse_size, working_dtype
 from streamsvd.passes.measure import Accuracy, accuracy_of, sum_up, write_scores
 from streamsvd.passes.strips import StripReader
 from streamsvd.progress import Progress, progress_bar
@@ -29,6 +31,7 @@ class Measured(Solution):
         X: Any,
         out: str | os.PathLike[str] | None = None,
         *,
+        dtype: Any = None,
         client: Any = None,
         progress: Progress = None,
         **reading: Unpack[Reading],
@@ -42,6 +45,9 @@ class Measured(Solution):
         out : path, optional
             Write a new Zarr array here, chunked like the strips that are read, and return it; it
             is there when it is complete.
+        dtype : {None, "float32", "float64"}
+            Of the scores, float64 by default, also of float32 data. They are computed in float64 in
+            any case; float32 rounds them once, for half of the memory, or of the disk.
         client : distributed.Client, optional
             Work on a Dask cluster, whose workers read `X` and write `out`: they must see both. Each
             chunk of `out` has one writer.
@@ -55,9 +61,10 @@ class Measured(Solution):
         Returns
         -------
         (p, N) array, or (N, p) when samples are rows
-            Float64. Each sample's scores depend on that sample alone, bit for bit: what is missing
-            of it is filled by the means of the fit, where that was with ``missing="mean"``.
+            Of `dtype`. Each sample's scores depend on that sample alone, bit for bit: what is
+            missing of it is filled by the means of the fit, where that was with ``missing="mean"``.
         """
+        number = working_dtype(np.dtype(np.float64), dtype)
         source = self._open(X, reading)
         shape = (self.n_components, source.n_samples)
         reader = StripReader(source, self.dtype)
@@ -65,7 +72,7 @@ class Measured(Solution):
         if out is None:
             if client is not None:
                 raise OptionError("transform(client=...) writes to a store: give out=")
-            scores = np.empty(shape if source.sample_axis else shape[::-1])
+            scores = np.empty(shape if source.sample_axis else shape[::-1], number)
             with progress_bar(progress, "transform", source.n_samples) as advance:
                 write_scores(*fitted, reader, scores, advance)
             return scores
@@ -73,7 +80,7 @@ class Measured(Solution):
         if source.sample_axis == 0:
             shape, chunks = shape[::-1], chunks[::-1]
         with (
-            new_output(out, shape, chunks, np.dtype(np.float64)) as array,
+            new_output(out, shape, chunks, number) as array,
             progress_bar(progress, "transform", source.n_samples) as advance,
         ):
             if client is None:
@@ -86,6 +93,7 @@ class Measured(Solution):
         self,
         X: Any,
         *,
+        sample_weights: Any = None,
         gram_limit: int | str = "2GiB",
         client: Any = None,
         progress: Progress = None,
@@ -97,6 +105,9 @@ class Measured(Solution):
         ----------
         X : path, zarr.Array or array
             The data of the fit, or other samples with the same features.
+        sample_weights : (N,) array, optional
+            How many times each sample counts, see `sparse_svd`; once by default, also after a fit
+            with weights.
         gram_limit : int or str
             The true singular values come from the n x n Gram matrix; they are left out when it
             would be larger.
@@ -111,8 +122,10 @@ class Measured(Solution):
         """
         source = self._open(X, reading)
         with_gram = 8 * self.n_fitted**2 <= parse_size("gram_limit", gram_limit)
+        source.sample_weights = sample_weights_of(source, sample_weights)
         right = None
-        if not self.is_reduced and self.refined is None and source.n_samples == self.n_samples:
+        is_whole = source.n_samples == self.n_samples and sample_weights is None
+        if not self.is_reduced and self.refined is None and is_whole:
             right = self.right.tocsc()
         rows, reader = self.fitted_components, StripReader(source, self.dtype)
         asked = (rows, self.preprocessing, reader, right)
@@ -145,8 +158,13 @@ class Measured(Solution):
         return self._as_fitted(source)
 
     def _as_fitted(self, source: Source) -> Source:
-        """With what is missing as it was in the fit: filled by the same means, or refused."""
-        return as_fitted(source, self.missing, self.settings.get("missing_value"))
+        """As it was in the fit: the same features, what is missing filled by the same means."""
+        if self.settings["normalize"] == "variables" and source.present.variables is None:
+            source.scale_variables(self.features)
+        if source.present.weights is None:  # else it is that of the fit, at its end
+            source.weigh(self.feature_weights)
+        code = self.settings.get("missing_value")
+        return as_fitted(source, self.feature_mask, self.missing, code)
 
     def check_features(self, source: Source) -> None:
         """Refuse data with other features than those of the fit."""

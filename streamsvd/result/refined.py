@@ -11,7 +11,8 @@ from dask.utils import format_bytes
 from streamsvd.arrays import Array
 from streamsvd.data import Source
 from streamsvd.errors import OptionError, ResourceError
-from streamsvd.options import Options, Reading, one_of
+from streamsvd.options import Options, Reading
+from streamsvd.options.rules import one_of
 from streamsvd.progress import Progress
 from streamsvd.refinement import Gram
 from streamsvd.result.certificate import Certificate
@@ -231,7 +232,7 @@ class Refinable(Measured):
         Returns
         -------
         (p,) array
-            Divisor ``N - 1``.
+            Divisor `freedom`.
         """
         if self.gram is not None:
             rows = self.fitted_components
@@ -246,7 +247,7 @@ class Refinable(Measured):
         values, vectors = np.linalg.eigh(products)
         root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
         triangle = np.linalg.qr(root, mode="r")  # that of S^T = Q R
-        return np.diag(triangle) ** 2 / max(self.n_samples - 1, 1)
+        return np.diag(triangle) ** 2 / self.freedom
 
     def _gram_of(self, source: Source, progress: Progress) -> Array:
         need, free = 8 * self.n_fitted**2, free_memory()

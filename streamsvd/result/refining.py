@@ -81,6 +81,7 @@ def refitted(made: Solution, source: Source, work: Work, form: str | None = None
             f"{source.name} has {source.n_samples} samples, the fit had {made.n_samples}; "
             "refine with the data of the fit"
         )
+    weigh_as_fitted(made, source)
     problem = Problem(
         **source.sizes(),
         n_components=made.n_components,
@@ -97,6 +98,22 @@ def refitted(made: Solution, source: Source, work: Work, form: str | None = None
         problem.factor_rank,
         **work._asdict(),
     ).covariance
+
+
+def weigh_as_fitted(made: Solution, source: Source) -> None:
+    """Let the samples of the data of the fit count as they did there."""
+    if made.weight is not None and made.sample_weights is None:
+        raise OptionError(
+            "samples were weighted in batches, and their weights are not known any more: fit all "
+            "of them, with sample_weights="
+        )
+    weights = made.sample_weights
+    if weights is not None and len(weights) != source.n_samples:
+        raise OptionError(
+            f"{source.name} has {source.n_samples} samples, the fit weighted {len(weights)}; pass "
+            "the data of the fit"
+        )
+    source.sample_weights = weights
 
 
 def _exactly(made: Solution, found: Refined, source: Source, work: Work) -> Refined:
@@ -127,6 +144,7 @@ def measure_exactly(
     features: Array | None = None,
 ) -> Exact:
     """What is exact of components, or of a few features, in one pass over the data."""
+    weigh_as_fitted(made, source)
     with progress_bar(work.progress, "variance", source.n_samples) as advance:
         asked = (source, made.preprocessing, components, features)
         if work.client is not None:

@@ -1,21 +1,17 @@
 """Sparse orthonormal components, and the path that led to them: all that follows from the log."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from scipy import sparse
 
-from streamsvd.algorithm.block_log import BlockLog, Log
+from streamsvd.algorithm.block_log import BlockLog
 from streamsvd.arrays import Array
-from streamsvd.data.labels import Axis
-from streamsvd.data.missing import Missing
 from streamsvd.errors import OptionError
-from streamsvd.passes.preprocessing import Preprocessing
-from streamsvd.refinement import Covariance, Gram, Refined
-from streamsvd.result.certificate import Certificate
+from streamsvd.result.fitted import Fitted
+from streamsvd.result.signs import signed_rows, signs_of
 
 
 class History(NamedTuple):
@@ -32,159 +28,34 @@ class History(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Components:
+class Components(Fitted):
     """Sparse orthonormal components of a matrix `X` of n features by N samples.
 
     Everything follows from the transform log; sparse matrices are built on first use and kept.
     `streamsvd.SVDResult` adds what is done with data, files and pictures.
-
-    Attributes
-    ----------
-    log : TransformLog or BlockLog
-        Pairs and 2x2 factors of all transforms of the fit, or indices and factors of its block
-        steps (``algorithm="block"``), which count as transforms.
-    n_transforms : int
-        How many of them this result uses, see `at`.
-    n_samples : int
-        `N`.
-    initial_diagonal : (p,) array
-        Diagonal of the working matrix (`X`, or its Gram matrix) before the first transform.
-    total_energy : float
-        Sum of squares of `X` after centring and scaling.
-    final_energies : (p,) array
-        Sum of squares of the first p rows of ``U^T X`` at the end of the fit.
-    preprocessing : Preprocessing
-        How samples are centred and scaled.
-    sample_axis : int
-        Axis of the samples in the source.
-    dtype : numpy.dtype
-        Precision of the working matrix.
-    stopped : str
-        Why the fit ended: ``"n_transforms"`` or ``"converged"``.
-    settings : dict
-        The options of the fit and the version that made it, for the record.
-    covariance : Covariance or None
-        ``X X^T`` of a fit with a reduction, in its form; not saved.
-    refined : Refined or None
-        Components that `refine` made from those of the path. They replace them in `components`;
-        `path_components` keeps the others.
-    certified : Certificate or None
-        How near the best they are, where `certificate` has been asked or the fit has proven it.
-    stability : (p, n) csr_array or None
-        How often each feature is chosen in each of `components` when they are fitted to parts of
-        the samples, from 0 to 1; see `streamsvd.sparse_pca_cv`, which measures it.
-    features, samples : Axis or None
-        What they are called, where the data said.
-    missing : Missing or None
-        What was missing, with ``missing="mean"``: how many values of each feature, and the means
-        that stand for them. Features without any value were left out of the fit: the log, `refined`
-        and `covariance` have only the others.
-    seconds : float or None
-        What the call that made it took, refinement included; None where it was not recorded.
-    bytes_read : int or None
-        Read from the source by that call, counted after decompression.
     """
-
-    log: Log
-    n_transforms: int
-    n_samples: int
-    initial_diagonal: Array
-    total_energy: float
-    final_energies: Array
-    preprocessing: Preprocessing
-    sample_axis: int
-    dtype: np.dtype[Any]
-    stopped: str
-    settings: dict[str, Any]
-    covariance: Covariance | None = None
-    refined: Refined | None = None
-    certified: Certificate | None = None
-    stability: sparse.csr_array | None = None
-    features: Axis | None = None
-    samples: Axis | None = None
-    missing: Missing | None = None
-    seconds: float | None = None
-    bytes_read: int | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: as saved, without the Gram matrix and what is built on first use."""
-        return {one.name: getattr(self, one.name) for one in fields(self)} | {"covariance": None}
-
-    # ------------------------------------------------------------------------------ sizes
-
-    @property
-    def n_components(self) -> int:
-        """`p`."""
-        return self.log.n_components
-
-    @property
-    def n_features(self) -> int:
-        """`n`, of the data."""
-        return self.n_fitted if self.missing is None else len(self.missing.mean)
-
-    @property
-    def n_fitted(self) -> int:
-        """Features that have a value, which the fit has: all, unless some have none."""
-        return self.log.n_features
-
-    @property
-    def feature_names(self) -> Array | None:
-        """(n,) names of the features, None where the data had none."""
-        return None if self.features is None else self.features.names
-
-    @property
-    def sample_names(self) -> Array | None:
-        """(N,) names of the samples of the fit, None where the data had none in memory."""
-        return None if self.samples is None else self.samples.names
-
-    @property
-    def is_reduced(self) -> bool:
-        """Whether the fit worked on ``X X^T`` (any `reduction`)."""
-        return self.settings["reduction"] is not None
-
-    @property
-    def gram(self) -> Array | None:
-        """(n, n) ``X X^T``, where the fit made it (``reduction="gram"``)."""
-        return self.covariance.matrix if isinstance(self.covariance, Gram) else None
-
-    @property
-    def mean(self) -> Array:
-        """(n,) means of the features, zeros unless ``center="features"``."""
-        return self._of_all(self.preprocessing.mean)
-
-    @property
-    def scale(self) -> Array:
-        """(n,) scales of the features, ones unless ``normalize="features"``."""
-        return self._of_all(self.preprocessing.scale)
-
-    def _of_all(self, numbers: Array) -> Array:
-        """Numbers of the features of the fit in the places of all, NaN between them."""
-        if self.missing is None or not len(self.missing.left_out):
-            return numbers
-        whole = np.full(self.n_features, np.nan)
-        whole[self.missing.kept] = numbers
-        return whole
-
-    # ------------------------------------------------------------------------- components
 
     @cached_property
     def components(self) -> sparse.csr_array:
         """(p, n) components as rows, by decreasing singular value.
 
-        Orthonormal to rounding and exactly zero off their supports, and for features without any
-        value. The loading of largest absolute value is positive (the first on ties).
+        Orthonormal to rounding and exactly zero off their supports, and for features that are left
+        out. The loading of largest absolute value is positive (the first on ties).
         """
-        rows = self.fitted_components
-        if self.missing is None or not len(self.missing.left_out):
+        return self.widened(self.fitted_components)
+
+    def widened(self, rows: sparse.csr_array) -> sparse.csr_array:
+        """Rows over the features of the fit as rows over all."""
+        if self._kept is None:
             return rows
-        entries = (rows.data, self.missing.kept[rows.indices], rows.indptr)
-        return sparse.csr_array(entries, shape=(self.n_components, self.n_features))
+        entries = (rows.data, self._kept[rows.indices], rows.indptr)
+        return sparse.csr_array(entries, shape=(rows.shape[0], self.n_features))
 
     @cached_property
     def fitted_components(self) -> sparse.csr_array:
         """(p, n_fitted) the same for the features of the fit alone."""
         rows = self._rows
-        return _signed_rows(rows, self._order, _signs(rows))
+        return signed_rows(rows, self._order, signs_of(rows))
 
     @cached_property
     def right(self) -> sparse.csr_array:
@@ -198,8 +69,8 @@ class Components:
                 "there are no right vectors on X X^T or after refine(); use transform(X) for the "
                 "scores, or fit without reduction"
             )
-        signs = _signs(self._rows) * np.where(self._diagonal < 0, -1.0, 1.0)
-        return _signed_rows(self.log.right_vectors(self.n_transforms), self._order, signs)
+        signs = signs_of(self._rows) * np.where(self._diagonal < 0, -1.0, 1.0)
+        return signed_rows(self.log.right_vectors(self.n_transforms), self._order, signs)
 
     @property
     def singular_values(self) -> Array:
@@ -267,42 +138,73 @@ class Components:
             return self.refined.is_exact
         return bool(self.settings["reduction"] != "factor")
 
-    @property
-    def explained_variance(self) -> Array:
-        """(p,) variance of the scores of each component, divisor ``N - 1``; NaN where not known.
-
-        The components are orthonormal, so these add up. They are variances proper when features
-        were centred, mean squares otherwise. Known at the end of a fit, see `is_exact`; elsewhere
-        on the path `accuracy` measures the sum in one pass.
-        """
-        return self._energies[self._order] / max(self.n_samples - 1, 1)
-
-    @property
-    def explained_variance_ratio(self) -> Array:
-        """(p,) `explained_variance` over the total variance of all features."""
-        total = self.total_energy / max(self.n_samples - 1, 1)
-        return self.explained_variance / total if total > 0 else np.zeros(self.n_components)
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Solution(Components):
     """The same with what was missing, and the path that led to them."""
 
     @property
+    def explained_variance(self) -> Array:
+        """(p,) variance of the scores of each component, divisor `freedom`; NaN where not known.
+
+        The components are orthonormal, so these add up. They are variances proper when features
+        were centred, mean squares otherwise. Known at the end of a fit, see `is_exact`; elsewhere
+        on the path `accuracy` measures the sum in one pass.
+        """
+        return self._energies[self._order] / self.freedom
+
+    @property
+    def freedom(self) -> float:
+        """``N - 1``, or ``W - 1`` of samples that are weighted: the divisor of variances."""
+        return max(self.n_samples - 1, 1) if self.weight is None else self.weight - 1.0
+
+    @property
+    def explained_variance_ratio(self) -> Array:
+        """(p,) `explained_variance` over the total variance of the features of the fit."""
+        total = self.total_energy / self.freedom
+        return self.explained_variance / total if total > 0 else np.zeros(self.n_components)
+
+    @property
     def left_out(self) -> Array:
-        """Features without any value: their loadings are zero, means and scales NaN."""
-        return np.zeros(0, dtype=np.intp) if self.missing is None else self.missing.left_out
+        """Features outside of `feature_mask`, or without any value, ascending.
+
+        Their loadings are zero, means and scales NaN. The variance of them is not in the total, nor
+        are they in the share that a fill is.
+        """
+        kept = np.arange(self.n_features) if self._kept is None else self._kept
+        return np.setdiff1d(np.arange(self.n_features), kept)
 
     @property
     def n_missing(self) -> int | None:
-        """Values that were missing, of other features than `left_out`; None if none could be."""
+        """Values that were missing, of features that are not `left_out`; None if none could be."""
         return None if self.missing is None else self.missing.n_filled
 
     def map_of_components(self, first: int = 0, last: int | None = None) -> Array:
-        """(p, n) array of the components ``first..last-1``, NaN at features without any value."""
+        """(p, n) array of the components ``first..last-1``, NaN at features that are left out."""
         whole = self.components[first:last].toarray()
         whole[:, self.left_out] = np.nan
         return whole
+
+    @property
+    def feature_weights(self) -> Array | None:
+        """(n,) what the variance of each feature counts, None where all count the same."""
+        weights = self.preprocessing.weights
+        return None if weights is None else self._of_all(weights)
+
+    @property
+    def patterns(self) -> sparse.csr_array:
+        """(p, n) `components` in the units of the data: what a score of one adds to them.
+
+        Components times the scale over the root of the weights of the features, if there are any:
+        ``mean + transform(X).T @ patterns`` are the samples again, as far as the components tell.
+        Times the root of `explained_variance`: what one standard deviation of the scores adds.
+        Not of what centring or scaling of each sample by itself took away.
+        """
+        rows, divisor = self.components, self.preprocessing.divisor
+        if divisor is None:
+            return rows
+        scaled = rows.data * self._of_all(divisor)[rows.indices]
+        return sparse.csr_array((scaled, rows.indices, rows.indptr), shape=rows.shape)
 
     @cached_property
     def path_components(self) -> sparse.csr_array:
@@ -404,19 +306,3 @@ class Solution(Components):
                 f"explained_variance={share} is not reached: the path ends at {explained[-1]:.4g}"
             )
         return int(enough[0])
-
-
-def _signs(rows: sparse.csr_array) -> Array:
-    """+-1 for each row, such that its largest entry by absolute value becomes positive."""
-    bounds = pairwise(rows.indptr)
-    largest = [rows.data[a:b][np.argmax(np.abs(rows.data[a:b]))] for a, b in bounds]
-    return np.where(np.array(largest) < 0, -1.0, 1.0)
-
-
-def _signed_rows(rows: sparse.csr_array, order: Array, signs: Array) -> sparse.csr_array:
-    """Rows of a CSR matrix times +-1, in the given order."""
-    lengths = np.diff(rows.indptr)
-    signed = rows.data * np.repeat(signs, lengths)
-    take = np.concatenate([np.arange(rows.indptr[i], rows.indptr[i + 1]) for i in order])
-    indptr = np.concatenate([[0], np.cumsum(lengths[order])])
-    return sparse.csr_array((signed[take], rows.indices[take], indptr), shape=rows.shape)

@@ -8,8 +8,7 @@ from typing import Any, Unpack
 from streamsvd.errors import OptionError
 from streamsvd.options import Reading
 from streamsvd.progress import Progress
-from streamsvd.result import curves
-from streamsvd.result import loadings as plot
+from streamsvd.result import notebook, pictures
 from streamsvd.result import text as summary
 from streamsvd.result.exports import to_anndata, to_xarray
 from streamsvd.result.files import read_solution, write_solution
@@ -28,7 +27,7 @@ class SVDResult(Refinable):
         return summary.text(self)
 
     def _repr_html_(self) -> str:
-        return summary.html(self)
+        return notebook.html(self)
 
     def plot(
         self,
@@ -46,24 +45,30 @@ class SVDResult(Refinable):
 
         Parameters
         ----------
-        kind : {"components", "stability", "scree", "variance", "accuracy", "scores"}
-            ``"components"``: the loadings, as a heat map or as images. ``"stability"``: in the same
-            way how often each feature is chosen, see `streamsvd.sparse_pca_cv`. ``"scree"``:
-            explained variance of each component and in sum. ``"variance"``, ``"accuracy"``: along
-            the path, against transforms and against fill; accuracy is the objective over its bound,
-            as in the paper. ``"scores"``: the samples on two of the components.
+        kind : str
+            ``"components"``: all loadings; as images or maps where features lie on a grid, which
+            `image_shape` says or the data did (two dimensions such as latitude and longitude), as
+            bars where they are 20 or fewer and have names, else as a heat map. ``"loadings"``: the
+            largest of each component as bars with the names of their features. ``"stability"``:
+            how often each feature is chosen, see `streamsvd.sparse_pca_cv`. ``"scree"``: explained
+            variance of each component and in sum. ``"variance"``, ``"accuracy"``: along the path,
+            against transforms and against fill; accuracy is the objective over its bound, as in the
+            paper. ``"scores"``: the samples on two of the components. ``"biplot"``: these, and the
+            largest loadings as arrows.
         X : path, zarr.Array or array, optional
-            The data of the fit, for one more pass: ``"scores"`` needs them (any samples will do),
-            so do ``"accuracy"``, and ``"variance"`` after a fit in place, unless the fit was with
-            ``reduction="gram"`` and was not loaded; others compare with PCA when they have them.
+            The data of the fit, for one more pass: ``"scores"`` and ``"biplot"`` need them (any
+            samples will do), so do ``"accuracy"``, and ``"variance"`` after a fit in place, unless
+            the fit was with ``reduction="gram"`` and was not loaded; others compare with PCA when
+            they have them.
         image_shape : (int, int), optional
             Rows and columns of pixels, when features are the pixels of an image, row by row.
         feature_names : sequence, optional
-            Written at the heat map where there are 60 or fewer; those of the data by default.
+            Written at bars and arrows, and at a heat map of 60 or fewer; those of the data by
+            default.
         labels : (N,) array, optional
-            Colours of the scores: classes, or floats on a scale.
+            Colours of the samples: up to 40 classes, or floats on a scale.
         pair : (int, int)
-            Components of the scores, counted from 0.
+            Components of the scores, counted from 0, as in every picture and table.
         progress, **reading
             As in `transform`.
 
@@ -75,32 +80,22 @@ class SVDResult(Refinable):
 
         Notes
         -----
-        Of more than 20,000 samples, as many are drawn, evenly spaced. Memory: an n x n matrix
-        where `X` is given for other kinds than scores.
+        More than 10,000 samples are shown as density, or with a line around the densest half of
+        each class; of more than 200,000, evenly spaced ones are. Memory: an n x n matrix where `X`
+        is given for other kinds than samples.
         """
-        plot.check(self, kind, image_shape, feature_names, pair)
-        of_features = kind in ("components", "stability")
-        if of_features and image_shape is not None:
-            return plot.draw_images(self, image_shape, kind)
-        if of_features:
-            names = self.feature_names if feature_names is None else feature_names
-            return plot.draw_heat_map(self, names, kind)
+        pictures.check(self, kind, image_shape, feature_names, pair)
+        if kind in ("components", "stability", "loadings"):
+            return pictures.draw_features(self, kind, image_shape, feature_names)
         source = None if X is None else self._open(X, reading)
-        if kind == "scores":
+        if kind in pictures.OF_SAMPLES:
             if source is None:
                 raise OptionError("scores are of samples: pass X=..., some with these features")
-            labels = plot.check_labels(labels, source.n_samples)
-            step = -(-source.n_samples // plot.MOST_POINTS)
-            scores = self._some_scores(source, step, progress)
-            labels = None if labels is None else labels[::step]
-            return plot.draw_scores(self, scores, labels, pair, source.n_samples)
+            return pictures.draw_samples(self, kind, source, labels, pair, feature_names, progress)
         gram = self.gram
         if gram is None and source is not None:
             gram = self._gram_of(source, progress)
-        if kind == "scree":
-            return curves.draw_scree(self, gram)
-        curve = curves.variance_curve if kind == "variance" else curves.accuracy_curve
-        return curves.draw_curve(self, curve(self, gram))
+        return pictures.draw_path(self, kind, gram)
 
     # ----------------------------------------------------------------- for other libraries
 
@@ -119,8 +114,15 @@ class SVDResult(Refinable):
         xarray.Dataset
             `components` (component, *features), `mean` and `scale` (*features),
             `explained_variance`, `explained_variance_ratio` and `singular_values` (component,);
-            dense. Features of several dimensions, such as pixels, have their shape again; those
-            without any value (`left_out`) are NaN.
+            dense. Features of several dimensions, such as pixels, have their shape again, and
+            dimensions that were stacked their levels, for `unstack`; features that are left out
+            (`left_out`) are NaN. Dimensions and levels keep the names that the data have: where one
+            is called as one of these variables, or ``component``, ours has an underscore more,
+            ``components_``. Of several variables there are `components_sst`, `mean_sst` and
+            `scale_sst` for one that is called sst; a dimension that is another one in an earlier
+            variable has the name of the variable added, ``lat_sst``. With
+            `feature_weights` also these (*features) and `patterns` (component, *features), maps in
+            the units of the data.
         """
         source = None if X is None else self._open(X, reading)
         return to_xarray(self, source)

@@ -1,12 +1,12 @@
-"""What a solution says of itself: lines and tables of text, and HTML for notebooks."""
+"""What a solution says of itself: lines and tables of text."""
 
 from collections.abc import Iterable
-from html import escape
 from itertools import accumulate
 
 import numpy as np
 from dask.utils import format_bytes
 
+from streamsvd.result.percent import percent
 from streamsvd.result.solution import Solution
 
 STOPPED = {
@@ -56,10 +56,18 @@ def facts(made: Solution) -> dict[str, str]:
     if made.mean_stability is not None:
         share = np.average(made.mean_stability, weights=np.diff(made.components.indptr))
         found["stability"] = f"{share:.0%} of the nonzeros chosen again"
+    if made.feature_mask is not None:
+        found["mask"] = f"{np.count_nonzero(made.feature_mask)} of the features take part"
     if made.missing is not None:
         found["missing"] = f"{made.n_missing} values, as means of their features"
-        if len(made.left_out):
-            found["missing"] += f"; {len(made.left_out)} features have none and are left out"
+        if len(made.missing.left_out):
+            n_out = len(made.missing.left_out)
+            found["missing"] += f"; {n_out} features have none and are left out"
+    weights = made.preprocessing.weights
+    if weights is not None:
+        found["weights"] = f"of features, from {weights.min():.3g} to {weights.max():.3g}"
+    if made.weight is not None:
+        found["samples"] = f"weigh {made.weight:.6g} in all"
     if made.seconds is not None:
         found["time"] = f"{made.seconds:.1f} s"
     if made.bytes_read is not None:
@@ -68,10 +76,10 @@ def facts(made: Solution) -> dict[str, str]:
 
 
 def component_rows(made: Solution) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Head and rows of a table with one row for each component."""
+    """Head and rows of a table with one row for each component, counted from 0 as in code."""
     ratios = made.explained_variance_ratio.tolist()
     rows = zip(
-        map(str, range(1, made.n_components + 1)),
+        map(str, range(made.n_components)),
         (f"{value:.6g}" for value in made.singular_values.tolist()),
         map(str, np.diff(made.components.indptr).tolist()),
         map(percent, ratios),
@@ -134,47 +142,3 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
         "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
         for line in lines
     ]
-
-
-def percent(share: float) -> str:
-    """A share in percent; a dash for NaN."""
-    return "-" if np.isnan(share) else f"{share:.2%}"
-
-
-# ---------------------------------------------------------------------------------- as HTML
-
-BAR = "background:linear-gradient(to right,#0072B255 {percent:.1f}%,transparent {percent:.1f}%)"
-"""The only colour; those of the text and of what is behind it are the notebook's."""
-
-
-def html(made: Solution) -> str:
-    """`facts`, and a table of all components, folded away when they are many."""
-    head, rows = component_rows(made)
-    ratios = np.nan_to_num(made.explained_variance_ratio)
-    bars = 100 * ratios / (ratios.max() or 1.0)
-    body = []
-    for cells, bar in zip(rows, bars.tolist(), strict=True):
-        styles = dict.fromkeys(head, "") | {"explained variance": BAR.format(percent=bar)}
-        body.append([cell(c, style=s) for c, s in zip(cells, styles.values(), strict=True)])
-    lines = [[cell(name, tag="th") for name in head], *body]
-    return (
-        f"<div><strong>SVDResult</strong>{facts_table(facts(made))}"
-        f"<details{' open' if len(rows) <= SHOWN else ''}>"
-        f"<summary>{len(rows)} components</summary>"
-        f"<table>{''.join('<tr>' + ''.join(line) + '</tr>' for line in lines)}</table>"
-        "</details></div>"
-    )
-
-
-def facts_table(found: dict[str, str]) -> str:
-    """Names and values as a table of HTML."""
-    rows = (
-        f"<tr>{cell(name, tag='th', align='left')}{cell(value, align='left')}</tr>"
-        for name, value in found.items()
-    )
-    return f"<table>{''.join(rows)}</table>"
-
-
-def cell(value: str, *, tag: str = "td", align: str = "right", style: str = "") -> str:
-    """One of a table of HTML."""
-    return f'<{tag} style="text-align:{align};{style}">{escape(value)}</{tag}>'

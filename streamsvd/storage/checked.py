@@ -74,7 +74,10 @@ class CheckedStore(WrapperStore[Any]):
         if found is None:
             if self._may_miss:
                 return None
-            raise SourceError(f"{self._called(key)} is missing; restore it")
+            raise SourceError(
+                f'{self._called(key)} is missing; restore it, or pass missing_chunks="fill" if it '
+                "was left out on purpose"
+            )
         if len(found) == 0:
             raise SourceError(f"{self._called(key)} is empty; restore it")
         if isinstance(byte_range, RangeByteRequest):

@@ -146,16 +146,16 @@ def files_below(folder: str, prefix: str = "") -> Iterator[str]:
                 yield prefix + entry.name
 
 
-def decoded_numbers(array: zarr.Array[Any], sample_axis: int) -> int:
-    """Numbers that are decoded to read the samples of one stored chunk, of all features.
+def decoded_numbers(array: zarr.Array[Any], axis: int) -> int:
+    """Numbers that are decoded to read all of an array along the stored chunks at one place.
 
-    More than there are where chunks reach beyond the array: they are decoded as a whole. Of shards
-    only the inner chunks are that lie in the array.
+    `axis` is that of the places: of the samples. More than there are where chunks reach beyond the
+    array: they are decoded as a whole. Of shards only the inner chunks are that lie in the array.
     """
-    inner, outer, feature_axis = array.chunks, array.shards or array.chunks, 1 - sample_axis
-    rows = -(-array.shape[feature_axis] // inner[feature_axis]) * inner[feature_axis]
-    columns = -(-array.shape[sample_axis] // inner[sample_axis]) * inner[sample_axis]
-    return int(rows * min(outer[sample_axis], columns))
+    inner, outer = array.chunks, array.shards or array.chunks
+    sizes = [-(-size // chunk) * chunk for size, chunk in zip(array.shape, inner, strict=True)]
+    sizes[axis] = min(outer[axis], sizes[axis])
+    return math.prod(sizes)
 
 
 def drop_chunks(array: zarr.Array[Any], keys: list[str]) -> None:

@@ -59,6 +59,16 @@ def places(array: zarr.Array[Any]) -> str | None:
     return _digest(array, (_of_file(path, True) for _, path in _files(array)))
 
 
+def file_fingerprint(path: str, described: str) -> str:
+    """A digest of what is `described`, and of size, time and both ends of the file it is in."""
+    return hashlib.sha256(f"{described} {_of_file(path)} {_ends(path)}".encode()).hexdigest()
+
+
+def file_places(path: str, described: str) -> str:
+    """As `places`, of one file."""
+    return hashlib.sha256(f"{described} {_of_file(path, True)}".encode()).hexdigest()
+
+
 def _digest(array: zarr.Array[Any], parts: Iterable[str]) -> str:
     digest = hashlib.sha256(json.dumps(array.metadata.to_dict(), default=str).encode())
     for part in parts:

@@ -1,12 +1,12 @@
-"""`sparse_svd` and `sparse_pca`: from data to sparse orthonormal components."""
+"""`sparse_svd`, and `plan_svd` that tells what it will take."""
 
 import os
 from collections.abc import Sequence
 from typing import Any
 
-from streamsvd.choosing import CrossValidation, cross_validate
 from streamsvd.data import open_data
-from streamsvd.fitting import choose_form, fit, plan_fit, resolve
+from streamsvd.data.masks import taking_part
+from streamsvd.fitting import fit, plan_fit, resolve, weighed
 from streamsvd.options import Ask, Options
 from streamsvd.plan import Plan
 from streamsvd.progress import Progress
@@ -15,7 +15,7 @@ from streamsvd.result import SVDResult
 
 def sparse_svd(
     X: Any,
-    n_components: int,
+    n_components: int | float,
     *,
     n_transforms: int | None = None,
     algorithm: str = "coordinate",
@@ -33,8 +33,11 @@ def sparse_svd(
     sample_axis: int | None = None,
     sample_dim: str | Sequence[str] | None = None,
     layer: str | None = None,
+    feature_mask: Any = None,
     center: str | None = None,
     normalize: str | None = None,
+    feature_weights: Any = None,
+    sample_weights: Any = None,
     dtype: Any = None,
     missing: str = "error",
     missing_value: float | None = None,
@@ -62,11 +65,17 @@ def sparse_svd(
     ----------
     X : path, zarr.Array, (n, N) array, table, xarray.DataArray or AnnData
         Data of n features by N samples: a path or URL of a Zarr array (also one inside a group or
-        a zip file, ``"group.zarr/path/inside"``), a ``.npy`` file, an open Zarr array, a NumPy,
-        Dask or HDF5 array, a CSR or CSC matrix of SciPy, a pandas or polars DataFrame, an
-        xarray.DataArray, an AnnData in memory or in Zarr. Never written.
-    n_components : int
-        `p`, from 1 to ``min(n, N)``.
+        a zip file, ``"group.zarr/path/inside"``), an ``.h5ad``, HDF5, NetCDF 4 (``"x.nc/name"``)
+        or ``.npy`` file, an open Zarr array, a NumPy, Dask or HDF5 array or what can be made one,
+        a CSR or CSC matrix of SciPy, a table of pandas, polars or pyarrow, an xarray.DataArray, an
+        AnnData in memory, backed or in Zarr. A list of DataArrays, or a Dataset, are several
+        variables of the same samples, whose features stand side by side. Never written.
+    n_components : int or float
+        `p`, from 1 to ``min(n, N)``. Between 0 and 1, a share of the variance: the fewest
+        components of PCA, which are dense, that explain more than that, counted as in scikit-learn;
+        sparse ones within a budget explain less. From the eigenvalues of ``X X^T``, once it is
+        summed up: with ``reduction="gram"`` (``4 n^3 / 3`` operations) or ``"samples"``; only then
+        is it known, and checked, what so many take. `SVDResult.n_components` tells the number.
     n_transforms : int, optional
         Transforms to make; ``round(10 p log2(n))`` by default, as in the author's script. More
         transforms fit better and fill the components more; see `SVDResult.at`. With
@@ -123,12 +132,35 @@ def sparse_svd(
         0 for samples as rows. By default 1, but 0 for tables and AnnData.
     sample_dim : str or sequence of str, optional
         Dimension of the samples in an xarray.DataArray, or several; the others are features. Also
-        of a Zarr array that has names of dimensions, as xarray writes them.
+        of a Zarr array, of any number of dimensions, that has names of them, as xarray writes it;
+        one of three or more without names takes ``sample_axis=0``.
     layer : str, optional
         Layer of an AnnData to take instead of `X`.
+    feature_mask : array of bool, DataArray, Series, list of str, or str, optional
+        Features that take part: one boolean for each; an xarray.DataArray over their dimensions, or
+        some of them, aligned by name and coordinates; names; or the name of a column of booleans
+        in the `var` of an AnnData, such as ``"highly_variable"``. Everything is as of ``X[mask]``:
+        the budget is a share of ``p`` times these, the total variance is theirs, samples are
+        centred and scaled over them, and nobody asks what is in the others. Components keep all `n`
+        features, zero outside of the mask, where means and scales are NaN; see
+        `SVDResult.left_out`. Memory and work are those of ``X[mask]``; chunks are read whole.
     center, normalize : {None, "features", "samples"}
         Centre, then scale. Features: to mean 0, to variance 1 (divisor N). Samples: each by its
         own mean over the features and its own Euclidean norm (the paper does both).
+        ``normalize="variables"``, of several variables: each as a whole, by one number, to a total
+        variance of 1 over its features.
+    feature_weights : array, DataArray, Series or "coslat", optional
+        What the variance of each feature counts, above 0; after centring and scaling, the values
+        are multiplied by the roots. An array (n,), or of the shape that the features have; a
+        DataArray over some of their dimensions; ``"coslat"``: the cosine of the latitude, where the
+        data have one, the areas of its grid cells. Components, scores and variances are those
+        of the weighted data; `SVDResult.patterns` are maps in the units of the data. See
+        `streamsvd.data.weights`.
+    sample_weights : (N,) array, DataArray or Series, optional
+        How many times each sample counts, 0 or more, also fractions: the result is that of samples
+        that are repeated. Means, scales and variances are weighted, their number is the sum W of
+        the weights (divisors W, and W - 1 of `SVDResult.explained_variance`). With a `reduction`
+        alone. Scores do not depend on them. See `streamsvd.passes.weighted`.
     dtype : {None, "float32", "float64"}
         Precision of the working matrix. By default float32 for float32 and for 8- and 16-bit
         types, else float64; packed numbers are of the type that they are decoded to. The
@@ -244,205 +276,7 @@ def sparse_svd(
     return fit(X, Options.of(locals()), progress, client)
 
 
-def sparse_pca(
-    X: Any,
-    n_components: int,
-    *,
-    max_fill: float | None = None,
-    max_nonzeros: int | None = None,
-    max_nonzeros_per_component: int | None = None,
-    n_transforms: int | None = None,
-    reduction: str | None = None,
-    rank: int | None = None,
-    fill_penalty: float = 0.5,
-    pivot: bool = True,
-    refine: bool = True,
-    effort: str = "normal",
-    sample_axis: int | None = None,
-    sample_dim: str | Sequence[str] | None = None,
-    layer: str | None = None,
-    center: str | None = "features",
-    normalize: str | None = None,
-    missing: str = "error",
-    missing_value: float | None = None,
-    missing_chunks: str = "error",
-    decode: bool = True,
-    storage_options: dict[str, Any] | None = None,
-    memory_limit: int | str | None = None,
-    n_threads: int | None = None,
-    tol: float = 1e-8,
-    client: Any = None,
-    progress: Progress = None,
-) -> SVDResult:
-    """Sparse principal components within a budget of nonzeros, for any number of features.
-
-    `sparse_svd` with ``center="features"``, a reduction, ``selection="gain"``, a fill penalty and a
-    pivot, then refined: the components with the most explained variance that we know how to find,
-    orthonormal to rounding and exactly sparse. One pass over the data; three with a factor.
-
-    Parameters
-    ----------
-    X, n_components, sample_axis, sample_dim, layer, normalize, missing, missing_value
-        As in `sparse_svd`.
-    missing_chunks, decode
-        As in `sparse_svd`.
-    storage_options, memory_limit, n_threads, client, progress
-        As in `sparse_svd`.
-    max_fill, max_nonzeros : float, int, optional
-        Budget of nonzeros of all components together, as a share of ``p n`` or a count. When no
-        budget is given: 5 %, or five a component where that is more (below 100 features).
-    max_nonzeros_per_component : int, optional
-        The most nonzeros of each component.
-    reduction : {None, "gram", "samples", "factor"}
-        The form of ``X X^T``, see `sparse_svd`. By default the one that suits the data and
-        `memory_limit`: ``"gram"`` where n x n fits and is quick (or without `refine`),
-        ``"samples"`` where these are few, else ``"factor"``. Which, and why, is logged (logger
-        ``streamsvd``, level INFO) and in ``settings``.
-    rank : int, optional
-        Of the factor, see `sparse_svd`.
-    n_transforms, fill_penalty, pivot, tol
-        Of the greedy path, as in `sparse_svd`. The budget ends the path by default, or transforms
-        that gain less than `tol` of the total variance, or 5000 of them on ``"samples"`` and
-        ``"factor"``.
-    refine : bool
-        See `SVDResult.refine`.
-    effort : {"normal", "high"}
-        ``"high"`` searches from the solution of a convex relaxation too: often half a percent or a
-        percent more of the variance, never less, for some seconds more up to a thousand features;
-        and proves how near the optimum the answer is, see `SVDResult.certificate`.
-    center : {"features", "samples", None}
-        ``"features"`` makes it PCA.
-
-    Returns
-    -------
-    SVDResult
-        `explained_variance` of each component is exact; the components being orthonormal, they add
-        up. ``at(...)`` gives the greedy components of any point of the path,
-        `SVDResult.refine_path` refined ones at other budgets, smaller or larger.
-
-    Notes
-    -----
-    Memory: two n x n matrices of float64, more while very many samples are read; or, in bytes,
-    ``16 n N + 384 n p``; or about ``40 n r`` and buffers, r the rank. Time: one read and ``n^2 N``
-    operations, or one read, or three and ``8 n N r``; then a search of seconds to a minute, longer
-    for more nonzeros.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import streamsvd
-    >>> X = np.random.default_rng(0).standard_normal((20, 500))
-    >>> result = streamsvd.sparse_pca(X, 3, max_fill=0.2)
-    >>> result.n_nonzeros
-    12
-    """
-    arguments = locals()
-    source = open_data(X, Ask.among(arguments))
-    options = choose_form(source, Options.of_pca(arguments, source.n_features))
-    return fit(source, options, progress, client)
-
-
-def sparse_pca_cv(
-    X: Any,
-    n_components: int | Sequence[int],
-    *,
-    max_fill: float | Sequence[float],
-    folds: int = 5,
-    split: str = "random",
-    groups: Any = None,
-    half_samples: int = 0,
-    random_state: int = 0,
-    max_nonzeros_per_component: int | None = None,
-    sample_axis: int | None = None,
-    sample_dim: str | Sequence[str] | None = None,
-    layer: str | None = None,
-    center: str | None = "features",
-    normalize: str | None = None,
-    missing_chunks: str = "error",
-    decode: bool = True,
-    storage_options: dict[str, Any] | None = None,
-    memory_limit: int | str | None = None,
-    n_threads: int | None = None,
-    progress: Progress = None,
-) -> CrossValidation:
-    """How many components and how sparse, by cross-validation from one pass over the data.
-
-    For each fold of the samples the whole grid is fitted to the others and scored on the fold, all
-    from sums of one Gram matrix a fold. The simplest point of the grid (fewest nonzeros, then
-    fewest components) whose predicted variance is within one standard error of the best is chosen,
-    and fitted to all samples as by `sparse_pca` on the Gram matrix, or by the search of the folds
-    where that explains more. The scores, and why predicted variance tells how many components there
-    are while explained variance does not, are described in `streamsvd.choosing.scores`.
-
-    Parameters
-    ----------
-    X, sample_axis, sample_dim, layer, normalize, missing_chunks, decode, storage_options
-        As in `sparse_pca`. A Dask array, too, is read by this process.
-    n_components, max_fill : int, float or sequence
-        The grid: numbers of components, and budgets as a share of ``p n``.
-    folds : int
-        `k`, at least 2.
-    split : {"random", "blocked"}
-        Folds drawn at random, or runs of samples one after the other, for series in time.
-    groups : (N,) array, optional
-        Labels; samples of one group stay in one fold, folds of sizes as equal as that allows.
-    half_samples : int
-        Stability is measured over as many fits on half of the folds (four folds or more), each
-        begun afresh, instead of over the fits without one fold. Halves come in pairs that share no
-        samples, and none comes twice.
-    random_state : int
-        Seed of the folds and the halves.
-    max_nonzeros_per_component : int, optional
-        The most nonzeros of each component, at every point of the grid.
-    center : {"features", "samples", None}
-        ``"features"`` makes it PCA; samples left out are centred and scaled by the means and scales
-        of the others.
-    memory_limit, n_threads, progress
-        As in `sparse_svd`; multiplied and searched on all processors by default.
-
-    Returns
-    -------
-    CrossValidation
-        Scores of every fold and point of the grid, and `result`, with its
-        `SVDResult.stability`: how often each feature is chosen in each component over the fits
-        (Meinshausen and Buehlmann, 2010), components matched by correlation.
-
-    Raises
-    ------
-    OptionError, SourceError, ResourceError
-        All `StreamSVDError`, before any work where that is possible.
-
-    Notes
-    -----
-    Cost: one read of the data and ``n^2 N`` operations, then the search of the grid for each fold,
-    fills warm-started from larger ones and numbers of components from smaller, and one fit of the
-    chosen point: less than k + 1 times one fit of the grid by `SVDResult.refine_path`. Half samples
-    add a search of one fill each. Memory: ``8 (k + 3) n^2`` bytes; while reading ``8 k n^2``, twice
-    or three times where a fold has very many samples (see `sizes.gram_sums`), and 32 MiB a fold.
-    The same bits for any chunking and any number of threads.
-
-    Fits without one of k folds share most of their samples, so that stability over them is on the
-    high side. The theory of stability selection is of halves: `half_samples` of some dozens, from
-    ten folds or more.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import streamsvd
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.standard_normal((20, 500))
-    >>> X[:4] += 2 * rng.standard_normal(500)
-    >>> X[4:8] += 3 * rng.standard_normal(500)
-    >>> cv = streamsvd.sparse_pca_cv(X, [1, 2, 3], max_fill=[0.1, 0.2, 0.4])
-    >>> cv.chosen.n_components, cv.chosen.max_fill
-    (2, 0.2)
-    """
-    arguments = locals()
-    source = open_data(X, Ask.among(arguments))
-    return cross_validate(source, arguments, progress)
-
-
-def plan_svd(X: Any, n_components: int, **options: Any) -> Plan:
+def plan_svd(X: Any, n_components: int | float, **options: Any) -> Plan:
     """What `sparse_svd` with these arguments will take, without doing any of it.
 
     Parameters
@@ -453,7 +287,8 @@ def plan_svd(X: Any, n_components: int, **options: Any) -> Plan:
     Returns
     -------
     Plan
-        Memory, disk, and bytes moved by a transform; print ``plan_svd(...).describe()``.
+        Memory, disk, and bytes moved by a transform, of one component where `n_components` is a
+        share; print ``plan_svd(...).describe()``.
 
     Raises
     ------
@@ -462,6 +297,7 @@ def plan_svd(X: Any, n_components: int, **options: Any) -> Plan:
     """
     options.pop("progress", None)
     client = options.pop("client", None)
-    checked = Options(n_components=n_components, **options)
-    source = open_data(X, Ask.of(checked))
+    checked = Options(**{"n_components": n_components, **options})
+    source = taking_part(open_data(X, Ask.of(checked)), checked.feature_mask)
+    checked = weighed(source, checked)
     return plan_fit(source, resolve(source, checked), checked, client)
