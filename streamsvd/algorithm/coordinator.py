@@ -140,7 +140,7 @@ class Coordinator:
             if report.head_columns is not None:
                 for c, j in enumerate(report.heads):
                     self.head[:, j] = report.head_columns[c, :p]
-                    self.diag[j] = report.head_columns[c, j]
+                    self.diag[j] = report.head_columns[c, p]
         self._update_scores(moves.pairs, moves.values)
 
     def _update_scores(self, pairs: Array, values: Array) -> None:

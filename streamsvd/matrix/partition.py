@@ -28,7 +28,7 @@ class Report(NamedTuple):
     """What a partition tells after a batch of moves `(i, j)`. Arrays may be views of its state."""
 
     start: int
-    """First column held."""
+    """First column held, of which `head_rows` are."""
     tail_value: Array
     """(p,) each row's largest tail entry by absolute value (the first column on ties)."""
     tail_where: Array
@@ -44,7 +44,7 @@ class Report(NamedTuple):
     heads: Sequence[int] = ()
     """The columns j among these that are head columns."""
     head_columns: Array | None = None
-    """(any, n) these columns after the batch."""
+    """(any, p + 1) the first `p` entries of these columns after the batch, and ``X[j, j]``."""
 
 
 class Prefetch(Protocol):
@@ -158,7 +158,7 @@ class PairColumns:
             held,
             columns if len(held) == len(columns) else columns[held],
             heads,
-            self._columns(heads) if heads else None,
+            self._head_columns(heads) if heads else None,
         )
 
     def _ask_for(self, prefetch: Prefetch, moves: list[list[int]]) -> None:
@@ -229,13 +229,13 @@ class PairColumns:
                 out[r, b * self.width : b * self.width + first] = self.tops[b][row, :first]
         return out
 
-    def _columns(self, columns: list[int]) -> Array:
-        """A copy of some columns, (any, n)."""
+    def _head_columns(self, heads: list[int]) -> Array:
+        """Of some columns beyond the first `p` what the coordinator holds, (any, p + 1)."""
         p = self.n_components
-        out = np.empty((len(columns), self.n_features), dtype=self.chunks[0].dtype)
-        for c, j in enumerate(columns):
+        out = np.empty((len(heads), p + 1), dtype=self.chunks[0].dtype)
+        for c, j in enumerate(heads):
             b, k = divmod(j - self.start, self.width)
-            out[c, :p], out[c, p:] = self.tops[b][:, k], self.chunks[b][p:, k]
+            out[c, :p], out[c, p] = self.tops[b][:, k], self.chunks[b][j, k]
         return out
 
     def entry(self, i: int, j: int) -> float:
