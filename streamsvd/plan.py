@@ -28,6 +28,13 @@ FIXED_BYTES = 160 * MIB
 """What compiling the kernels and the libraries take; `tests/test_memory.py` holds it."""
 
 
+HELD_OF = 32
+"""One column in so many is held, if there is memory: most of those that transforms combine."""
+
+HELD_BYTES = 32
+"""Beside its numbers, of a column that is held."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """Sizes of a fit, in bytes unless said otherwise.
@@ -59,6 +66,8 @@ class Plan:
         rotates columns, beside what is in memory. Of block steps: both together, and 0.
     is_block : bool
         Whether transforms are block steps.
+    held_columns : int
+        Columns of each chunk that are held in memory (of a working matrix on disk).
     form : str or None
         Of ``X X^T``, where no transforms are made: the samples, or a factor.
     """
@@ -75,6 +84,7 @@ class Plan:
     row_move: int
     column_move: int
     is_block: bool = False
+    held_columns: int = 0
     form: str | None = None
 
     def describe(self) -> str:
@@ -94,7 +104,8 @@ class Plan:
         return (
             f"working matrix {where} in {self.n_chunks} chunk(s) of {self.chunk_width} samples; "
             f"peak memory {format_bytes(self.peak_memory)} of {format_bytes(self.memory_limit)}; "
-            f"first rows {'held in memory' if self.in_memory or self.hold_rows else 'on disk'}; "
+            f"first rows {'held in memory' if self.in_memory or self.hold_rows else 'on disk'}"
+            f"{f', {self.held_columns} columns of each chunk held' if self.held_columns else ''}; "
             f"{moves}"
         )
 
@@ -149,6 +160,12 @@ def make_plan(problem: Problem, *, memory_limit: int, place: str, width: int | N
         )
     width = n_total if in_memory else width or chunk_width(n, n_total, itemsize)
     n_chunks = -(-n_total // width)
+    held_columns = 0
+    if place in ("either", "disk") and not in_memory and not is_block:
+        held_bytes = n_chunks * (column + HELD_BYTES)
+        # half of what is left: in a container the pages that moves touch have to be somewhere too
+        held_columns = min(-(-width // HELD_OF), (memory_limit - peak) // 2 // held_bytes)
+        peak += held_columns * held_bytes
     row_move = 0 if in_memory else (1 if hold_rows else 2) * n_total * itemsize
     column_move = 0 if in_memory else (n - p if hold_rows else n) * PAGE
     if is_block:  # 2p rows; a page for each entry of p columns, or all there are
@@ -168,6 +185,7 @@ def make_plan(problem: Problem, *, memory_limit: int, place: str, width: int | N
         row_move=row_move,
         column_move=column_move,
         is_block=is_block,
+        held_columns=held_columns,
     )
 
 

@@ -54,29 +54,33 @@ MATRIX, ROWS = 100 * 10_000 * 8, 5 * 10_000 * 8
 BASE = planned(**SIZES | {"place": "given"}).peak_memory
 """All memory but that of the working matrix."""
 
+HELD = 100 * 8 + 32  # a column
 PLACES = [
-    # place, limit beyond BASE: in memory, rows held, peak beyond BASE
-    ("either", 100 * MATRIX, True, False, MATRIX),
-    ("either", MATRIX, True, False, MATRIX),
-    ("either", MATRIX - 1, False, True, ROWS),
-    ("either", ROWS, False, True, ROWS),
-    ("either", ROWS - 1, False, False, 0),
-    ("either", 0, False, False, 0),
-    ("disk", 100 * MATRIX, False, True, ROWS),
-    ("disk", ROWS, False, True, ROWS),
-    ("disk", ROWS - 1, False, False, 0),
-    ("disk", 0, False, False, 0),
-    ("memory", 100 * MATRIX, True, False, MATRIX),
-    ("memory", MATRIX, True, False, MATRIX),
-    ("given", 100 * MATRIX, False, False, 0),
-    ("given", 0, False, False, 0),
+    # place, limit beyond BASE: in memory, rows held, columns held, peak beyond BASE
+    ("either", 100 * MATRIX, True, False, 0, MATRIX),
+    ("either", MATRIX, True, False, 0, MATRIX),
+    ("either", MATRIX - 1, False, True, 313, ROWS + 313 * HELD),  # one in 32
+    ("either", ROWS + 5 * HELD, False, True, 2, ROWS + 2 * HELD),  # half of what is left
+    ("either", ROWS, False, True, 0, ROWS),
+    ("either", ROWS - 1, False, False, 240, 240 * HELD),
+    ("either", 0, False, False, 0, 0),
+    ("disk", 100 * MATRIX, False, True, 313, ROWS + 313 * HELD),
+    ("disk", ROWS, False, True, 0, ROWS),
+    ("disk", ROWS - 1, False, False, 240, 240 * HELD),
+    ("disk", 0, False, False, 0, 0),
+    ("memory", 100 * MATRIX, True, False, 0, MATRIX),
+    ("memory", MATRIX, True, False, 0, MATRIX),
+    ("given", 100 * MATRIX, False, False, 0, 0),
+    ("given", 0, False, False, 0, 0),
 ]
 
 
-@pytest.mark.parametrize(("place", "more", "in_memory", "hold_rows", "peak"), PLACES)
-def test_place(place: str, more: int, in_memory: bool, hold_rows: bool, peak: int) -> None:
+@pytest.mark.parametrize(("place", "more", "in_memory", "hold_rows", "held", "peak"), PLACES)
+def test_place(
+    place: str, more: int, in_memory: bool, hold_rows: bool, held: int, peak: int
+) -> None:
     made = planned(**SIZES | {"place": place, "memory_limit": BASE + more})
-    assert (made.in_memory, made.hold_rows) == (in_memory, hold_rows)
+    assert (made.in_memory, made.hold_rows, made.held_columns) == (in_memory, hold_rows, held)
     assert made.peak_memory == BASE + peak
     assert made.memory_limit == BASE + more
     row, column = 0, 0

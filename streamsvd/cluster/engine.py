@@ -85,6 +85,7 @@ class ClusterColumns(Actors):
                 plan.hold_rows,
                 min(plan.chunk_width, stop - start),
                 plan.strip_samples,
+                plan.held_columns,
             )
             for start, stop in pairwise(bounds)
         ]

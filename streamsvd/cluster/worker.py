@@ -48,6 +48,8 @@ class Share:
         Whether the columns are in memory; whether their first `p` rows are.
     width, strip_width : int
         Columns in a chunk of the working store; samples to read at a time.
+    held_columns : int
+        Columns of each chunk of the working store that are in memory.
     """
 
     source: Source
@@ -61,6 +63,7 @@ class Share:
     hold_rows: bool
     width: int
     strip_width: int
+    held_columns: int
 
 
 class Columns(Listener):
@@ -86,6 +89,7 @@ class Columns(Listener):
         reserve_files(paths, n * share.width * share.dtype.itemsize)
         working = WorkingMatrix.map(paths, n, count, share.width, share.dtype)
         working.crowds_cache, working.most_mapped = True, MAPPED_BYTES
+        working.hold_columns(share.held_columns)
         share.source.drops_pages = True
         return working
 

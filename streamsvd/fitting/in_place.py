@@ -78,7 +78,13 @@ class InPlace:
         return executor_of(make_partitions(self.leading, p, self._options.n_threads or 1))
 
     def end(self, lead: Array) -> None:
-        """Take the leading columns, and the rows that were held in memory, back."""
+        """Take the leading columns, and the rows that were held in memory, back.
+
+        And the columns, where the store is kept: of one that goes with the fit only the first rows
+        are asked for after this.
+        """
+        if self._options.workspace is not None:
+            self.leading.release_columns(self._problem.n_components)
         self.leading.release_rows()
         self.leading.write(0, np.ascontiguousarray(lead.T))
 
@@ -138,6 +144,8 @@ class InPlace:
         working = WorkingMatrix.map(paths, n, n_samples, width, problem.dtype)
         n_bytes = n * n_samples * problem.source_itemsize
         working.crowds_cache = self._plan.disk + n_bytes > page_cache()
+        if working.crowds_cache:
+            working.hold_columns(self._plan.held_columns)
         return working
 
     def _reopen(self, space: Workspace, log: Log) -> Ingested | None:

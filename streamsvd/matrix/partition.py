@@ -4,6 +4,7 @@ A partition does not care what backs its chunks: arrays in memory or memory-mapp
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -16,10 +17,11 @@ from streamsvd.kernels.rotations import (
     look_up,
     rotate_column,
     rotate_lead,
+    rotate_pair,
     rotate_rows,
 )
 from streamsvd.kernels.tiles import best_of_tile
-from streamsvd.matrix.prefetch import PagePrefetch
+from streamsvd.matrix.held import HeldColumns
 from streamsvd.matrix.tiled import RowProduct, TiledColumns, top_columns
 from streamsvd.matrix.working import WorkingMatrix
 
@@ -75,6 +77,8 @@ class PairColumns:
         The first p rows of each chunk, where they are not in the chunk itself.
     prefetch : Prefetch, optional
         Told the rows and columns that a move is about to touch.
+    held : sequence of HeldColumns, optional
+        Columns of each chunk that are in memory; with `prefetch`.
 
     Notes
     -----
@@ -89,10 +93,11 @@ class PairColumns:
         n_components: int,
         tops: list[Array] | None = None,
         prefetch: Prefetch | None = None,
+        held: Sequence[HeldColumns] = (),
     ) -> None:
         self.chunks, self.start, self.stop = chunks, start, stop
         self.tops = [chunk[:n_components] for chunk in chunks] if tops is None else tops
-        self._prefetch = prefetch
+        self._prefetch, self._held = prefetch, held
         self.n_components = n_components
         self.n_features, self.width = chunks[0].shape
         n, p, c = self.n_features, n_components, self.width
@@ -167,21 +172,41 @@ class PairColumns:
             if self.n_components <= j < self.n_features:
                 prefetch.row(j)
             if self.n_components <= j and self.start <= j < self.stop:
-                prefetch.column(*divmod(j - self.start, self.width))
+                b, k = divmod(j - self.start, self.width)
+                if not self._held or k not in self._held[b]:
+                    prefetch.column(b, k)
 
     def _rotate_rows(self, i: int, j: int, g: Array) -> None:
+        if j >= self.n_components:
+            for held, chunk in zip(self._held, self.chunks, strict=False):
+                held.put_row(j, chunk)
         peaks, span = self._peaks, 0
         for top, chunk, first, stop in zip(
             self.tops, self.chunks, self._firsts, self._stops, strict=True
         ):
             rotate_rows(top, chunk, i, j, g, first, stop, peaks, span)
             span += self._spans
+        for held in self._held:
+            held.rotate_rows(i, j, g)
 
     def _rotate_column(self, j: int, column: Array, h: Array) -> None:
-        b = (j - self.start) // self.width
+        b, k = divmod(j - self.start, self.width)
+        if self._prefetch is None or not self._held:
+            self._rotate_in(b, self.chunks[b], j, column, h)
+            return
+        held, top, p = self._held[b], self.tops[b], self.n_components
+        own = held.take(k, top, self.chunks[b])
+        rotate_pair(column[p:], own[p:], h)
+        self._rotate_in(b, top, j, column, h)  # the first rows are left
+        own[:p] = top[:, k]
+        if not held.has_room(k):
+            held.write_back(p, self.chunks[b], partial(self._prefetch.column, b))
+        held.put(k, own)
+
+    def _rotate_in(self, b: int, chunk: Array, j: int, column: Array, h: Array) -> None:
         n_stale = rotate_column(
             self.tops[b],
-            self.chunks[b],
+            chunk,
             j,
             self._starts[b],
             column,
@@ -235,7 +260,10 @@ class PairColumns:
         out = np.empty((len(heads), p + 1), dtype=self.chunks[0].dtype)
         for c, j in enumerate(heads):
             b, k = divmod(j - self.start, self.width)
-            out[c, :p], out[c, p] = self.tops[b][:, k], self.chunks[b][j, k]
+            top, column = self.tops[b], self.chunks[b][:, k]
+            if self._held:
+                column = self._held[b].take(k, top, self.chunks[b])
+            out[c, :p], out[c, p] = top[:, k], column[j]
         return out
 
     def entry(self, i: int, j: int) -> float:
@@ -346,18 +374,9 @@ def make_partitions(
     bounds = np.linspace(0, len(chunks), count + 1).astype(int).tolist()
     partitions = []
     for a, b in pairwise(bounds):
-        prefetch = None
-        if working.crowds_cache:
-            held = p if working.tops else 0
-            prefetch = PagePrefetch(
-                working.maps[a:b],
-                working.width,
-                working.n_features,
-                held,
-                working.dtype.itemsize,
-                working.most_mapped,
-            )
         start, stop = a * working.width, min(b * working.width, working.n_samples)
         tops = working.tops[a:b] if working.tops else None
-        partitions.append(Partition(chunks[a:b], first + start, first + stop, p, tops, prefetch))
+        prefetch, held = working.prefetch(slice(a, b)), working.held[a:b]
+        columns = (first + start, first + stop)
+        partitions.append(Partition(chunks[a:b], *columns, p, tops, prefetch, held))
     return partitions

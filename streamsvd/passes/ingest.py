@@ -110,7 +110,7 @@ class Ingest:
         moments = Moments(source.n_features, source.n_samples, shift)
         stop = start + self._working.n_samples
         reader = StripReader(source, self._working.dtype, width, start=start, stop=stop)
-        with self._working.write_behind() as write:
+        with self._working.write_behind(is_last) as write:
             for first, strip in reader:
                 self._before.apply(strip)
                 own = source.weights_of_samples(first, first + strip.shape[1])
