@@ -260,9 +260,8 @@ class PairColumns:
         out = np.empty((len(heads), p + 1), dtype=self.chunks[0].dtype)
         for c, j in enumerate(heads):
             b, k = divmod(j - self.start, self.width)
-            top, column = self.tops[b], self.chunks[b][:, k]
-            if self._held:
-                column = self._held[b].take(k, top, self.chunks[b])
+            top, chunk = self.tops[b], self.chunks[b]
+            column = self._held[b].take(k, top, chunk) if self._held else chunk[:, k]
             out[c, :p], out[c, p] = top[:, k], column[j]
         return out
 
