@@ -271,7 +271,7 @@ def test_too_little_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     path = write_zarr(tmp_path / "x.zarr", X)
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=4799))
-    words = ("4,800 bytes", "4,799 bytes free", "workspace=")
+    words = ("needs 4.69 kiB", "4.69 kiB free", "workspace=")
     with blocks_of(60, "disk"):
         refused(ResourceError, words, lambda: sparse_svd(path, 3))
 

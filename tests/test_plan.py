@@ -1,6 +1,7 @@
 """What a fit will take is known before it starts: integers in, integers out, or a refusal."""
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -96,11 +97,11 @@ LARGE_RESULT = {
 REFUSALS = [
     # place, changes: words of the remedy
     ("either", {}, "store the source in narrower chunks"),
-    ("either", LARGE_RESULT, "lower n_components or n_transforms"),
+    ("either", LARGE_RESULT, "make fewer transforms, n_transforms=99999 at most"),
     ("disk", {}, "store the source in narrower chunks"),
-    ("disk", LARGE_RESULT, "lower n_components or n_transforms"),
+    ("disk", LARGE_RESULT, "make fewer transforms, n_transforms=99999 at most"),
     ("given", {}, "store the source in narrower chunks"),
-    ("given", LARGE_RESULT, "lower n_components or n_transforms"),
+    ("given", LARGE_RESULT, "make fewer transforms, n_transforms=99999 at most"),
     ("memory", {}, "write the data to a Zarr store and fit that"),
 ]
 
@@ -116,6 +117,35 @@ def test_refusal_has_both_numbers_and_the_remedy(place: str, changes: dict, reme
     message = str(refused.value)
     assert f"needs about {format_bytes(needed)}" in message
     assert f"memory_limit is {format_bytes(needed - 1)}; raise it, or {remedy}" in message
+
+
+REMEDIES: list[tuple[dict[str, Any], int, str, dict[str, Any] | None]] = [
+    # changes, limit, words, and what they change
+    ({"n_transforms": 10**6}, 250 * MIB, r"make fewer transforms, n_transforms=\d+ at most", {}),
+    ({"n_features": 9000, "n_components": 900, "source_chunk": 1}, 400 * MIB,
+     "lower n_components", {"n_components": 9}),
+    ({"source_chunk": 10**6, "n_samples": 10**6}, GIB, "store the source in narrower chunks",
+     {"source_chunk": 10}),
+    ({"n_features": 10**7, "n_transforms": 10**6, "n_components": 2, "source_chunk": 1}, GIB,
+     "lower n_transforms and lower n_components", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "limit", "words", "remedy"), REMEDIES)
+def test_the_remedy_works(
+    changes: dict[str, Any], limit: int, words: str, remedy: dict[str, Any] | None
+) -> None:
+    """Alone where it is said alone; of transforms as many as are said, and no more."""
+    sizes = SIZES | changes | {"memory_limit": limit}
+    with pytest.raises(ResourceError, match=f"raise it, or {words}$") as refused:
+        planned(**sizes)
+    if remedy is None:
+        return
+    for most in map(int, re.findall(r"n_transforms=(\d+)", str(refused.value))):
+        remedy = {"n_transforms": most}
+        with pytest.raises(ResourceError):
+            planned(**sizes | {"n_transforms": most + 1})
+    assert planned(**sizes | remedy).peak_memory <= limit
 
 
 def test_the_parts_of_a_refusal_are_named() -> None:

@@ -320,8 +320,8 @@ def check_matrix(dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> Non
         raise SourceError(f"{name} is empty: shape {shape}")
     if math.prod(shape) * dtype.itemsize > MOST_BYTES:
         raise SourceError(
-            f"{name} has shape {shape}, more than {MOST_BYTES:,} bytes, so its metadata must be "
-            "damaged; restore them"
+            f"{name} has shape {shape}, more than {format_bytes(MOST_BYTES)}, so its metadata must "
+            "be damaged; restore them"
         )
 
 

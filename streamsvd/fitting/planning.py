@@ -58,10 +58,11 @@ def resolve(source: Source, options: Options) -> Problem:
 
 def posed(source: Source, options: Options) -> Problem:
     """The same before the number of samples is known."""
-    options, is_reduced = with_one(options), options.reduction is not None
-    if options.reduction in MODELS and (
-        not options.refine or options.budget(source.n_features) is None
-    ):
+    is_share, options = options.share is not None, with_one(options)
+    is_reduced, budget = options.reduction is not None, options.budget(source.n_features)
+    is_gappy = not source.is_readable and options.missing == "mean"
+    is_refined = options.refine and budget is not None
+    if options.reduction in MODELS and not is_refined:
         raise OptionError(
             f'reduction="{options.reduction}" refines components within a budget: pass refine=True '
             "and max_fill or max_nonzeros"
@@ -75,12 +76,13 @@ def posed(source: Source, options: Options) -> Problem:
         rank=options.rank,
         algorithm=options.algorithm,
         selection=options.score,
-        budget=options.budget(source.n_features),
+        budget=budget,
         fill_penalty=options.fill_penalty,
         relaxes=options.refine and options.effort == "high",
         seed=options.seed(),
         n_stored=source.n_stored if stays_sparse(source, options.center) else None,
-        gram_parts=1 if source.is_readable or options.missing == "error" else 3,
+        may_be_factor=is_refined and not (is_share or is_gappy or options.algorithm == "block"),
+        gram_parts=3 if is_gappy else 1,
     )
 
 

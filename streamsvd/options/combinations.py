@@ -51,7 +51,7 @@ def check_together(asked: Fields) -> None:
     if two_passes and (asked.reduction is not None or asked.refine):
         raise OptionError(
             'center="features" with normalize="samples" needs the means before the norms, two '
-            'passes: not with reduction="gram" or another, nor with refine=True'
+            "passes, and X X^T and refinements are made in one: leave center or normalize out"
         )
     limits_fill = (
         asked.fill_penalty
