@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -159,7 +160,7 @@ def test_summary(tmp_path, store):
     fitted = SVDResult.load(tmp_path / "r.zarr")
     assert "12 features x 60 samples, worked on in float64\n" in out
     assert re.search(r"components +3\n", out)
-    assert re.search(r"transforms +20; the fit stopped: as many as asked for\n", out)
+    assert re.search(r"transforms +20; as many as were to be made\n", out)
     assert re.search(rf"fill +{fitted.n_nonzeros} nonzeros, {fitted.fill:.2%}\n", out)
     assert re.search(rf"singular values +{fitted.singular_values.sum():.6g} in sum\n", out)
     assert f"{fitted.explained_variance_ratio.sum():.2%}\n" in out
@@ -170,7 +171,7 @@ def test_summary(tmp_path, store):
 def test_summary_of_a_converged_fit(tmp_path):
     write(tmp_path / "x.zarr", np.diag([3.0, 2.0, 1.0]))
     out = run("fit", tmp_path / "x.zarr", "--components", 1, "--out", tmp_path / "r.zarr").stdout
-    assert re.search(r"transforms +0; the fit stopped: no pair had a score above the toler", out)
+    assert re.search(r"transforms +0; no other would improve the fit\n", out)
 
 
 def test_a_warning_of_the_orientation(tmp_path):
@@ -740,16 +741,32 @@ def test_demo_says_what_was_measured(demo_run):
     assert re.search(rf"by the first 8 of PCA, .* +{best:.1%}\n", out)
     assert re.search(rf"share of what PCA captures +{captured / best:.1%}\n", out)
     assert re.search(rf"exactly zero +{1 - fitted.fill:.1%}\n", out)
-    assert f"streamsvd info {folder / 'result.zarr'}" in out
     assert captured / best > 0.95
     assert fitted.fill <= 0.25
     for line in run("info", folder / "result.zarr").stdout.splitlines():
         assert line in out or not re.match(r" +\d+ +[\d.]+ +\d+ ", line)  # the same table
 
 
+def test_demo_says_what_to_do_next(demo_run):
+    """Each line runs as it stands; the last ones with data of one's own."""
+    folder, out = demo_run
+    lines = [line.strip() for line in out.partition("Next, ")[2].splitlines()]
+    commands = [shlex.split(line) for line in lines if line.startswith("streamsvd ")]
+    assert [words[1] for words in commands] == ["info", "plot", "pca"]
+    mine = {"YOURS.h5ad": folder / "digits.zarr", "yours.zarr": folder / "yours.zarr"}
+    for words in commands:
+        run(*(mine.get(word, word) for word in words[1:]))
+    assert (folder / "parts.png").stat().st_size > 1000
+    X = load_digits().data.T
+    named = {"streamsvd": streamsvd, "X": X}
+    exec(lines[-1], named)
+    same(named["result"], SVDResult.load(folder / "yours.zarr"))
+
+
 def test_demo_fits_on_the_terminal(demo_run):
-    lines = demo_run[1].splitlines()
-    assert max(len(line) for line in lines if "digits.zarr" not in line) <= 80
+    folder, out = demo_run
+    lines = out.splitlines()
+    assert max(len(line) for line in lines if str(folder) not in line) <= 80
     assert sum("█" in line for line in lines) > 10
 
 
@@ -758,6 +775,7 @@ def test_demo_leaves_nothing_and_works_in_ascii(temporary):
     assert os.listdir(temporary) == []
     assert out.isascii()
     assert "@@" in out
+    assert "\n  streamsvd demo --out digits\n" in out
 
 
 def test_demo_refuses_a_folder_with_another_demo(demo_run):
