@@ -231,8 +231,9 @@ def sparse_svd(
         workers can open (for ``reduction="gram"`` also a Dask array). A worker that is lost is made
         up for by the others; `memory_limit` is that of each worker.
     progress : bool or callable, optional
-        True for a progress bar, False for none; by default a bar on a terminal. A callable is
-        given ``(stage, done, total)``.
+        True for progress bars, False for none; by default those on a terminal or in a notebook, of
+        what takes longer than half a second. A callable is given ``(stage, done, total)``; `total`
+        is 0 where nobody knows it.
 
     Returns
     -------

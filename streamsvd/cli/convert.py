@@ -257,10 +257,11 @@ def _open_npz(path: Path, key: str | None, unpacked: Path, progress: Progress) -
     with zipfile.ZipFile(path) as archive:
         keys = [name[:-4] for name in archive.namelist() if name.endswith(".npy")]
         member = _choose(path, key, keys) + ".npy"
+        size = archive.getinfo(member).file_size
         with (
             archive.open(member) as file,
             open(unpacked, "wb") as out,
-            progress_bar(progress, "unpack", archive.getinfo(member).file_size) as advance,
+            progress_bar(progress, "unpack", size, unit="bytes") as advance,
         ):
             header = _npy_header(file, f"{path}/{member}")
             advance(file.tell())

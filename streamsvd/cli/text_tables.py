@@ -61,7 +61,7 @@ def parse_table(
         io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace") as text,
         open(numbers, "wb") as out,
         open(rows, "w", encoding="utf-8") as names,
-        progress_bar(progress, "parse", path.stat().st_size) as advance,
+        progress_bar(progress, "parse", path.stat().st_size, unit="bytes") as advance,
     ):
         table = _Table(path, separator, id_column)
         lines, number = table.begin(text, skip_lines)

@@ -6,7 +6,7 @@ growing and shrinking back (`moves`) while that pays.  All of `A` that is needed
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from streamsvd.arrays import Array
+from streamsvd.progress import EVERY, Progress, progress_bar
 from streamsvd.refinement.covariance import Covariance
 from streamsvd.refinement.disjoint import disjoint
 from streamsvd.refinement.groups import groups
@@ -32,6 +33,7 @@ from streamsvd.refinement.moves import (
 )
 from streamsvd.refinement.pattern import DIRECT, Indices, Pattern
 from streamsvd.refinement.starts import Basis, Rotated, cut, relaxed_basis
+from streamsvd.refinement.watching import Cycles
 from streamsvd.sizes import search_threads
 from streamsvd.system import one_blas_thread
 
@@ -111,6 +113,7 @@ def refine_path(
     starts: Sequence[sparse.csr_array] = (),
     n_threads: int = 1,
     effort: str = "normal",
+    progress: Progress = False,
 ) -> list[Refined]:
     """The same at many budgets, the answer of each a start of the next smaller one.
 
@@ -120,6 +123,9 @@ def refine_path(
         See `refine`.
     budgets : sequence of int
         In any order.
+    progress : bool, callable or None
+        Told of cycles of growing and shrinking, as ``"refinement"``: how many there will be depends
+        on what they find.
 
     Returns
     -------
@@ -137,18 +143,22 @@ def refine_path(
     larger: Point | None = None
     begun = [_given(cov, rows[:, features]) for rows in starts]
     begun.sort(key=lambda point: -point.explained)
-    for budget in sorted(set(budgets), reverse=True):
-        budget, most = min(budget, p * cov.n), min(cap or n, cov.n)
-        goal = Goal(search, basis.diagonal, budget, most)
-        given = [point for point in begun if _is_within(goal, point)]
-        with _each(search_threads(cov.n, p, n_threads)) as each:
-            asked = _starts(goal, basis, given[:1], larger)
-            larger, bound = _best(goal, cov, basis, given[:1], asked, each), None
-            if effort == "high":
-                relaxed, bound = relaxed_basis(cov, basis, budget)
-                asked = _cuts(goal, relaxed, len(CUTS))
-                larger = _best(goal, cov, basis, [larger], asked, each)
-        found[budget] = _as_refined(cov, larger, features, n, exponent, bound)
+    threads = search_threads(cov.n, p, n_threads)
+    with progress_bar(progress, "refinement", None, unit="cycles") as advance:
+        cycles = Cycles(advance, float(basis.diagonal.sum()))
+        for budget in sorted(set(budgets), reverse=True):
+            budget, most = min(budget, p * cov.n), min(cap or n, cov.n)
+            goal = Goal(search, basis.diagonal, budget, most, cycles.add)
+            given = [point for point in begun if _is_within(goal, point)]
+            cycles.begin(f" of {budget} nonzeros" if len(budgets) > 1 else "")
+            with _each(threads, cycles.tell) as each:
+                asked = _starts(goal, basis, given[:1], larger)
+                larger, bound = _best(goal, cov, basis, given[:1], asked, each), None
+                if effort == "high":
+                    relaxed, bound = relaxed_basis(cov, basis, budget, cycles.relaxation)
+                    asked = _cuts(goal, relaxed, len(CUTS))
+                    larger = _best(goal, cov, basis, [larger], asked, each)
+            found[budget] = _as_refined(cov, larger, features, n, exponent, bound)
     return [found[min(budget, p * cov.n)] for budget in budgets]
 
 
@@ -163,14 +173,24 @@ def repolish(cov: Covariance, rows: sparse.csr_array) -> Refined:
 
 
 @contextmanager
-def _each(count: int) -> Iterator[Callable[..., Iterator[Any]]]:
-    """`map`, here or on threads, for which an interruption does not wait."""
+def _each(count: int, tell: Callable[[], None]) -> Iterator[Callable[..., Iterable[Any]]]:
+    """`map`, here or on threads, for which an interruption does not wait.
+
+    Calls `tell` while it waits for them.
+    """
     if count == 1:
         yield map
         return
     threads = ThreadPoolExecutor(count, thread_name_prefix="streamsvd-search")
+
+    def together(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        begun = [threads.submit(function, item) for item in items]
+        while wait(begun, EVERY).not_done:
+            tell()
+        return [future.result() for future in begun]
+
     try:
-        yield threads.map
+        yield together
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
 
@@ -181,7 +201,7 @@ def _best(
     basis: Basis,
     given: Sequence[Point],
     starts: Iterable[Start],
-    each: Callable[..., Iterator[Any]],
+    each: Callable[..., Iterable[Any]],
 ) -> Point:
     """The best point found from `starts`, polished on the exact `cov`, or a given one."""
     if goal.budget >= basis.vectors.size and goal.cap >= cov.n:  # the answer is known: PCA
@@ -299,7 +319,9 @@ def _cycle(goal: Goal, point: Point, share: float) -> Point:
     most = budget + max(1, int(share * budget))
     most = min(most, max(int(FULLEST * size), budget + max(1, int(0.1 * budget))))
     cycled = shrink(goal, grow(goal, point, most - len(point.values)))
-    return cycled if cycled is not None and cycled.explained > point.explained else point
+    better = cycled if cycled is not None and cycled.explained > point.explained else point
+    goal.told(better.explained)
+    return better
 
 
 def _exponent(diagonal: Array) -> int:
