@@ -423,6 +423,9 @@ def test_accuracy(store, result):
     assert found == {
         "accuracy": f"{measured.accuracy:.6g}",
         "captured variance": f"{measured.captured_variance:.6g}",
+        "captured by component": " ".join(
+            f"{share:.6g}" for share in measured.captured_by_component.tolist()
+        ),
         "captured of best": f"{measured.captured_of_best:.6g}",
         "orthogonality error": f"{measured.orthogonality_error:.6g}",
         "true singular values": " ".join(f"{s:.6g}" for s in measured.true_singular_values),

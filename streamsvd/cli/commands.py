@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from streamsvd.cli.options import (
     AS_FITTED,
@@ -233,7 +234,7 @@ def accuracy(result: str, source: str, scheduler: str | None, **options: Any) ->
     with client_of(scheduler) as client:
         measured = SVDResult.load(result).accuracy(source, client=client, **options)
     for name, value in asdict(measured).items():
-        if name == "true_singular_values" and value is not None:
+        if isinstance(value, np.ndarray):
             value = " ".join(f"{s:.6g}" for s in value.tolist())
         elif value is not None:
             value = f"{value:.6g}"

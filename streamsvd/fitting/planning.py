@@ -51,14 +51,15 @@ def resolve(source: Source, options: Options) -> Problem:
 
     Where components are asked for as a share, that of one component.
     """
-    options = with_one(options)
-    options.check_shape(source.n_features, source.n_samples, source.mask is not None)
+    options = with_number(source, options)
+    of_data = (source.n_features, source.n_samples, source.sample_axis)
+    options.check_shape(*of_data, source.mask is not None)
     return posed(source, options)
 
 
 def posed(source: Source, options: Options) -> Problem:
     """The same before the number of samples is known."""
-    options, is_reduced = with_one(options), options.reduction is not None
+    options, is_reduced = with_number(source, options), options.reduction is not None
     if options.reduction in MODELS and (
         not options.refine or options.budget(source.n_features) is None
     ):
@@ -84,11 +85,14 @@ def posed(source: Source, options: Options) -> Problem:
     )
 
 
-def with_one(options: Options) -> Options:
-    """The same options with one component, where their number comes with the data.
+def with_number(source: Source, options: Options) -> Options:
+    """The same options with a number of components: one, where a share is to tell how many.
 
-    Refuses a share where nothing tells what components explain.
+    As many as there can be, where None asks for them. Refuses a share where nothing tells what
+    components explain.
     """
+    if options.takes_all:
+        return replace(options, n_components=min(source.n_features, source.n_samples))
     if options.share is None:
         return options
     if options.reduction not in ("gram", "samples"):

@@ -67,6 +67,8 @@ def _fit(source: Source, options: Options, progress: Progress, client: Any) -> S
     problem = resolve(source, options)
     plan = plan_fit(source, problem, options, client)
     logger.info(plan.describe())
+    if options.takes_all:
+        options = replace(options, n_components=problem.n_components)
     share, made = options.share, None
     if share is not None:
         made = formed(source, problem, options, plan, client, progress)

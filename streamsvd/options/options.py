@@ -92,14 +92,16 @@ class Options(Fields):
             return None
         return parse_size("memory_limit", self.memory_limit)
 
-    def check_shape(self, n_features: int, n_samples: int, is_masked: bool = False) -> None:
+    def check_shape(
+        self, n_features: int, n_samples: int, sample_axis: int, is_masked: bool = False
+    ) -> None:
         """Check `n_components` against the data, or those of them that a mask leaves."""
         p, limit = self.n_components, min(n_features, n_samples)
         if p > limit:
             hint = ""
             if is_masked:
                 hint = "; these are what feature_mask leaves"
-            elif n_features > n_samples:
+            elif n_features > n_samples and sample_axis == 1 and self.sample_dim is None:
                 hint = "; if your samples are rows, pass sample_axis=0"
             raise OptionError(
                 f"n_components={p} exceeds min(n_features, n_samples)={limit} of data with "

@@ -35,6 +35,7 @@ from streamsvd.refinement.starts import Basis, Rotated, cut, relaxed_basis
 from streamsvd.sizes import search_threads
 from streamsvd.system import one_blas_thread
 
+DIGITS = 1e-12  # of the largest eigenvalue, what eigenvectors by LAPACK are at most beside
 GROWTH = (3.0, 1.0, 0.3, 0.1)  # growth of a cycle, in budgets
 FULLEST = 0.5  # of all entries, that a cycle grows to
 FIRST_CYCLE = (1.0, 0.3)  # growth of the cycle that tells which starts, or which one, go on
@@ -185,8 +186,7 @@ def _best(
 ) -> Point:
     """The best point found from `starts`, polished on the exact `cov`, or a given one."""
     if goal.budget >= basis.vectors.size and goal.cap >= cov.n:  # the answer is known: PCA
-        pattern = Pattern(basis.vectors.shape, np.arange(basis.vectors.size))
-        return polish(cov, pattern, basis.vectors.ravel(), LAST_STEPS, LAST_TOL)
+        return _principal(cov, basis)
     found = each(lambda start: _within(goal, start()), starts)
     tried = [point for point in found if point is not None]
     least = PROMISING * max(point.explained for point in tried)
@@ -206,6 +206,22 @@ def _best(
         end = _rounds(true, end, GROWTH[1:])
     end = polish(cov, end.pattern, end.values, LAST_STEPS, LAST_TOL)
     return max([end, *given, _largest(cov, basis)], key=lambda point: point.explained)
+
+
+def _principal(cov: Covariance, basis: Basis) -> Point:
+    """The eigenvectors, where these have all their digits; else they get them from polishing.
+
+    That finds their span: steps as small as rounding turn the vectors in it, which explain as much.
+    """
+    vectors, energies = basis.vectors, basis.energies
+    pattern = Pattern(vectors.shape, np.arange(vectors.size))
+    product = cov.times(pattern, vectors.ravel())
+    if np.linalg.norm(product - vectors * energies) <= DIGITS * energies[0]:
+        return polish(cov, pattern, vectors.ravel(), 0, 0.0)
+    end = polish(cov, pattern, vectors.ravel(), LAST_STEPS, LAST_TOL)
+    span = pattern.dense(end.values)
+    _, turn = np.linalg.eigh(span.T @ cov.times(pattern, end.values))
+    return polish(cov, pattern, (span @ turn[:, ::-1]).ravel(), 0, 0.0)
 
 
 def _within(goal: Goal, start: Point | None) -> Point | None:

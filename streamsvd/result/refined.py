@@ -17,13 +17,13 @@ from streamsvd.progress import Progress
 from streamsvd.refinement import Gram
 from streamsvd.result.certificate import Certificate
 from streamsvd.result.certifying import STEPS, certificate_of, certified
-from streamsvd.result.measured import Measured
+from streamsvd.result.modelled import Modelled
 from streamsvd.result.refining import Work, measure_exactly, refined_at, refitted
 from streamsvd.system import free_memory
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Refinable(Measured):
+class Refinable(Modelled):
     """What more variance can be had within a budget."""
 
     def refine(
