@@ -199,6 +199,7 @@ def info(result: str) -> None:
 @click.argument("result")
 @click.argument("source")
 @option("--out", "Where the scores go; new.", "SCORES.zarr", required=True)
+@option("--whiten", "Scale the scores of each component to variance 1 in the fit.", is_flag=True)
 @option("--dtype", "Precision of the scores. [default: float64]", values=DTYPES)
 @options_of(AS_FITTED)
 @SCHEDULER
