@@ -79,6 +79,17 @@ def parse_table(
     return Parsed((n_rows, width), table.columns, None if id_column is None else rows), numbers
 
 
+def first_fields(path: Path, separator: str | None) -> list[str]:
+    """The fields of the first line that has some, none of an empty file."""
+    with (
+        open(path, "rb") as raw,
+        gzip.open(raw) if path.suffix.lower() == ".gz" else raw as stream,
+        io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace") as text,
+    ):
+        line = next(filter(_has_fields, text), "")
+        return _fields(line, separator) if line else []
+
+
 class _Table:
     """What is known of a table while it is parsed, from its first line on."""
 

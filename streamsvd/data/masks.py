@@ -108,7 +108,7 @@ def _sized(source: Source, mask: Array) -> Array:
     if mask.shape != (source.n_features,):
         raise OptionError(
             f"feature_mask has the shape {mask.shape}, but {source.name} has {source.n_features} "
-            "features; pass sample_axis= if samples are on the other axis"
+            f"features{source.turned(mask.size)}"
         )
     return np.array(mask)
 

@@ -179,6 +179,12 @@ class Source:
                 f"{self.name} has other features than the fit, or in another order: {difference}"
             )
 
+    def turned(self, expected: int) -> str:
+        """Advice, for an error, where the other axis has as many as there should be features."""
+        if self.n_samples != expected or self.n_features == expected:
+            return ""
+        return f"; pass sample_axis={1 - self.sample_axis} if samples are on the other axis"
+
     def scale_variables(self, features: Axis | None) -> None:
         """Scale each variable as a whole from here on; refuses `features` that are not of several.
 

@@ -233,11 +233,10 @@ class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def _check_features(self, source: Source) -> None:
         """Refuse data with other features than those of the fit."""
         if source.n_features != self.n_features_in_:
-            is_turned = source.n_samples == self.n_features_in_ and self.sample_dim is None
-            other = f"; pass sample_axis={1 - source.sample_axis} if samples are on the other axis"
+            other = source.turned(self.n_features_in_) if self.sample_dim is None else ""
             raise OptionError(
                 f"{source.name} has {source.n_features} features, but {type(self).__name__} is "
-                f"expecting {self.n_features_in_} features" + other * is_turned
+                f"expecting {self.n_features_in_} features{other}"
             )
         if hasattr(self, "feature_names_in_"):
             source.check_names(named("feature", self.feature_names_in_))

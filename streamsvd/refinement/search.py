@@ -189,6 +189,8 @@ def _best(
         return _principal(cov, basis)
     found = each(lambda start: _within(goal, start()), starts)
     tried = [point for point in found if point is not None]
+    if not tried:  # of cuts alone, where the budget is next to none
+        return max([*given, _largest(cov, basis)], key=lambda point: point.explained)
     least = PROMISING * max(point.explained for point in tried)
     tried = [point for point in tried if point.explained >= least]
     first = FIRST_CYCLE[_effort(goal) == 1]
@@ -352,8 +354,9 @@ def _as_refined(
     bound: float | None = None,
 ) -> Refined:
     pattern, values = _exact(point)
-    if not np.all(values):
-        pattern, values = pattern.keep(values != 0.0), values[values != 0.0]
+    is_more = np.abs(values) > np.finfo(float).eps / (4 * pattern.sizes[pattern.col])
+    if not np.all(is_more):  # the others are what rounding left of zeros, and change no product
+        pattern, values = pattern.keep(is_more), values[is_more]
     energies = np.bincount(pattern.col, values * cov.entries(pattern)(values), pattern.p)
     order = pattern.by_column
     rows = sparse.csr_array(

@@ -194,8 +194,8 @@ class Measured(Solution):
         """Refuse data with other features than those of the fit."""
         if source.n_features != self.n_features:
             raise OptionError(
-                f"{source.name} has {source.n_features} features, the fit had {self.n_features}; "
-                "pass the same features, and sample_axis if samples are on the other axis"
+                f"{source.name} has {source.n_features} features, the fit had {self.n_features}"
+                + (source.turned(self.n_features) or "; pass the same features")
             )
         if self.features is not None:
             source.check_names(self.features)

@@ -189,11 +189,8 @@ class Modelled(Measured):
         fitted = Ask(sample_axis=self.sample_axis, sample_dim=was.sample_dim)
         source = open_data(scores, Ask(**reading), fitted)
         if source.n_features != self.n_components:
-            other = 1 - source.sample_axis
-            is_turned = source.n_samples == self.n_components
             raise OptionError(
                 f"scores are of {source.n_features} components, but there are "
-                f"{self.n_components} components"
-                + (f"; pass sample_axis={other} if samples are on the other axis" * is_turned)
+                f"{self.n_components} components{source.turned(self.n_components)}"
             )
         return source
