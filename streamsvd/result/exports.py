@@ -152,8 +152,8 @@ def to_anndata(result: Any, adata: Any, key: str) -> Any:
     """See `SVDResult.to_anndata`."""
     if isinstance(adata, str | os.PathLike):
         return _to_stored_anndata(result, adata, key)
-    _refuse_others(adata.uns.get(key), f"X_{key}" in adata.obsm, key)
     places = _places(result, adata)
+    _refuse_others(adata.uns.get(key), f"X_{key}" in adata.obsm, key)
     seen = adata if places is None else adata[:, places]
     loadings = result.components.T.tocsr()
     if places is not None:
@@ -161,9 +161,8 @@ def to_anndata(result: Any, adata: Any, key: str) -> Any:
         entries = (loadings.data, (rows, loadings.indices))
         loadings = sparse.csr_array(entries, shape=(adata.n_vars, result.n_components))
     adata.obsm[f"X_{key}"] = result.transform(seen)
-    adata.varm[_loadings_at(key)] = sparse.csr_matrix(
-        loadings
-    )  # older AnnData write no sparse arrays
+    name, values = _loadings(loadings, key)
+    adata.varm[name] = values
     adata.uns[key] = _described(result)
     return adata
 
@@ -177,7 +176,7 @@ def _to_stored_anndata(result: Any, path: str | os.PathLike[str], key: str) -> A
         _refuse_others(group.get(f"uns/{key}"), f"obsm/X_{key}" in group, key)
     elements = {
         "obsm": (f"X_{key}", result.transform(source)),
-        "varm": (_loadings_at(key), sparse.csr_matrix(result.components.T)),
+        "varm": _loadings(result.components.T, key),
         "uns": (key, _described(result)),
     }
     with changed_group(path) as group:
@@ -188,9 +187,14 @@ def _to_stored_anndata(result: Any, path: str | os.PathLike[str], key: str) -> A
     return path
 
 
-def _loadings_at(key: str) -> str:
-    """Where Scanpy has them: under a name of their own, of the PCA that has no other key."""
-    return "PCs" if key == "pca" else key
+def _loadings(loadings: Any, key: str) -> tuple[str, Any]:
+    """The name in `varm`, and what goes there: where and as Scanpy's pictures of PCA read them.
+
+    They show other features of a sparse matrix (scanpy 1.11).
+    """
+    if key == "pca":
+        return "PCs", loadings.toarray()
+    return key, sparse.csr_matrix(loadings)  # older AnnData write no sparse arrays
 
 
 def _refuse_others(described: Any, is_there: bool, key: str) -> None:

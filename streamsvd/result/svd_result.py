@@ -179,8 +179,9 @@ class SVDResult(Refinable):
         key : str
             Scores go to ``obsm["X_" + key]`` (N, p), loadings to ``varm[key]`` (n, p; sparse, zero
             for variables that were not in the fit), variances and options to ``uns[key]``. With
-            ``"pca"`` loadings go to ``varm["PCs"]``. Those of another result of streamsvd are
-            replaced; others, such as those of Scanpy, are refused before the pass.
+            ``"pca"`` loadings go to ``varm["PCs"]``, dense, as Scanpy's pictures need them. Those
+            of another result of streamsvd are replaced; others, such as those of Scanpy, are
+            refused before the pass.
 
         Returns
         -------
