@@ -158,7 +158,8 @@ def test_a_series_by_its_index(by_hand: SVDResult) -> None:
 @pytest.mark.parametrize(
     ("mask", "words"),
     [
-        (MASK[:-1], r"shape \(8,\), but .* has 9 features; pass sample_axis"),
+        (MASK[:-1], r"shape \(8,\), but .* has 9 features$"),
+        (np.ones(X.shape[1], bool), r"has 9 features; pass sample_axis=\d if"),
         (MASK.astype(int), "mask == 1"),
         (KEPT, "got int64"),
         (~np.ones(N, dtype=bool), "leaves none"),

@@ -179,12 +179,6 @@ class Source:
                 f"{self.name} has other features than the fit, or in another order: {difference}"
             )
 
-    def turned(self, expected: int) -> str:
-        """Advice, for an error, where the other axis has as many as there should be features."""
-        if self.n_samples != expected or self.n_features == expected:
-            return ""
-        return f"; pass sample_axis={1 - self.sample_axis} if samples are on the other axis"
-
     def scale_variables(self, features: Axis | None) -> None:
         """Scale each variable as a whole from here on; refuses `features` that are not of several.
 
@@ -274,6 +268,13 @@ class Source:
         """Samples ``start..stop-1`` (n, stop - start) as they are stored."""
         strip = self.array[:, start:stop] if self.sample_axis else self.array[start:stop]
         return dense(strip) if self.sample_axis else dense(strip).T
+
+
+def turned(source: Source, expected: int) -> str:
+    """Advice, for an error, where the other axis has as many as there should be features."""
+    if source.n_samples != expected or source.n_features == expected:
+        return ""
+    return f"; pass sample_axis={1 - source.sample_axis} if samples are on the other axis"
 
 
 class Described(NamedTuple):

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from streamsvd.arrays import Array
 from streamsvd.data.kinds import is_known, open_data
 from streamsvd.data.labels import named
-from streamsvd.data.source import Source, is_a, mask_of
+from streamsvd.data.source import Source, is_a, mask_of, turned
 from streamsvd.errors import OptionError
 from streamsvd.options import Ask
 from streamsvd.options.rules import FLAG, PRECISION
@@ -233,7 +233,7 @@ class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def _check_features(self, source: Source) -> None:
         """Refuse data with other features than those of the fit."""
         if source.n_features != self.n_features_in_:
-            other = source.turned(self.n_features_in_) if self.sample_dim is None else ""
+            other = turned(source, self.n_features_in_) if self.sample_dim is None else ""
             raise OptionError(
                 f"{source.name} has {source.n_features} features, but {type(self).__name__} is "
                 f"expecting {self.n_features_in_} features{other}"

@@ -11,6 +11,7 @@ from streamsvd.cluster.tasks import cluster_scores, cluster_sums
 from streamsvd.cluster.waiting import check_client
 from streamsvd.data import Source, open_data
 from streamsvd.data.missing import as_fitted
+from streamsvd.data.source import turned
 from streamsvd.data.weights import sample_weights_of
 from streamsvd.errors import OptionError
 from streamsvd.options import Ask, Reading
@@ -195,7 +196,7 @@ class Measured(Solution):
         if source.n_features != self.n_features:
             raise OptionError(
                 f"{source.name} has {source.n_features} features, the fit had {self.n_features}"
-                + (source.turned(self.n_features) or "; pass the same features")
+                + (turned(source, self.n_features) or "; pass the same features")
             )
         if self.features is not None:
             source.check_names(self.features)

@@ -9,6 +9,7 @@ from dask.utils import format_bytes
 
 from streamsvd.arrays import Array
 from streamsvd.data import Source, open_data
+from streamsvd.data.source import turned
 from streamsvd.data.weights import sample_weights_of
 from streamsvd.errors import OptionError, ResourceError
 from streamsvd.options import Ask, Reading
@@ -191,6 +192,6 @@ class Modelled(Measured):
         if source.n_features != self.n_components:
             raise OptionError(
                 f"scores are of {source.n_features} components, but there are "
-                f"{self.n_components} components{source.turned(self.n_components)}"
+                f"{self.n_components} components{turned(source, self.n_components)}"
             )
         return source
