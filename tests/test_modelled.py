@@ -81,33 +81,34 @@ def test_the_model(kind: str, tmp_path: Path) -> None:
     weights = np.arange(SAMPLES) % 3
     weighted = np.repeat(found, weights).mean()
     assert made.score(store, sample_weights=weights) == pytest.approx(weighted, rel=1e-12)
-    made.save(tmp_path / "r")
-    again = SVDResult.load(tmp_path / "r")
-    assert again.score(store) == pytest.approx(found.mean(), rel=1e-12)
+    if made.missing is not None:
+        made.save(tmp_path / "r")
+        again = SVDResult.load(tmp_path / "r")
+        assert again.score(store) == pytest.approx(found.mean(), rel=1e-12)
 
 
 @pytest.mark.usefixtures("narrow_strips")
-@pytest.mark.parametrize("whiten", [False, True])
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "samples"])
-@pytest.mark.parametrize("axis", [0, 1])
-def test_there_and_back(*, kind: str, whiten: bool, axis: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "axis"),
+    [("pca", 0), ("scaled", 1), ("weighted", 0), ("masked, with gaps", 1), ("as it is", 0)],
+)
+def test_there_and_back(kind: str, axis: int, tmp_path: Path) -> None:
     """Whitened scores, and samples from them, in memory and from store to store."""
     X, options = data(gaps="gaps" in kind), KINDS[kind]
     store = write_zarr(tmp_path / "x", X if axis else X.T.copy(), (5, 13))
     made = sparse_pca(store, P, max_fill=0.4, sample_axis=axis, **options)
     kept, Y, D, U, *_ = by_hand(made, X)
-    scores = U @ Y
-    if whiten:
-        scores /= np.sqrt(np.sum(scores**2, axis=1, keepdims=True) / (SAMPLES - 1))
-    written = made.transform(store, tmp_path / "s", whiten=whiten)
-    found = written[...] if axis else written[...].T
-    np.testing.assert_allclose(found, scores, atol=1e-9)
+    plain = U @ Y
     expected = np.full((N, SAMPLES), np.nan)
-    expected[kept] = (U.T @ (U @ Y)) * D[:, None] + made.mean[kept, None]
-    for source in (written[...], tmp_path / "s"):
-        back = made.inverse_transform(source, whiten=whiten)
+    expected[kept] = (U.T @ plain) * D[:, None] + made.mean[kept, None]
+    deviations = np.sqrt(np.sum(plain**2, axis=1, keepdims=True) / (SAMPLES - 1))
+    for whiten, scores in ((False, plain), (True, plain / deviations)):
+        path = tmp_path / f"scores {whiten}"
+        found = made.transform(store, path, whiten=whiten)[...]
+        np.testing.assert_allclose(found if axis else found.T, scores, atol=1e-9)
+        back = made.inverse_transform(found, whiten=whiten)
         np.testing.assert_allclose(back if axis else back.T, expected, atol=1e-9)
-    stored = made.inverse_transform(tmp_path / "s", tmp_path / "b", whiten=whiten, dtype="float32")
+    stored = made.inverse_transform(path, tmp_path / "back", whiten=True, dtype="float32")
     assert isinstance(stored, zarr.Array)
     assert stored.dtype == np.float32
     assert stored.chunks[axis] < SAMPLES
