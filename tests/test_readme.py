@@ -1,10 +1,10 @@
 """Every page is executed as it stands: its Python and its shell lines in order, in one folder.
 
-A page is read as a user reads it. Python blocks share their names, shell blocks (``sh``) the folder;
-lines of `streamsvd` run in this process. What installs or tests the package is `.ci/run`'s, which
-is asked for it. Excerpts of recipes (in sections of the gallery that link to one) are statements of
-that recipe, which `test_examples.py` runs, and so are the calls in the table of fields. Of commands
-that need data or hours, the script and its options exist.
+A page is read as a user reads it. Python blocks share their names, shell blocks (``sh``) the
+folder; lines of `streamsvd` run in this process. What installs or tests the package is left to
+`.ci/run`. Excerpts of recipes (in sections of the gallery that link to one) are statements of that
+recipe, which `test_examples.py` runs, and so are the calls in the table of fields. Of commands that
+need data or hours, the script and its options exist.
 """
 
 import ast
@@ -144,7 +144,8 @@ def test_excerpts_are_lines_of_their_recipes() -> None:
 
 
 def test_lines_of_the_table_of_fields_are_those_of_recipes() -> None:
-    rows = re.findall(r"^\| [\w ]+ \| `(streamsvd\.\w+\(.*?\))` \| \[`\w+\.py`\]\((.*?)\)", text_of("README.md"), re.M)  # fmt: skip
+    row = r"^\| [\w ]+ \| `(streamsvd\.\w+\(.*?\))` \| \[`\w+\.py`\]\((.*?)\)"
+    rows = re.findall(row, text_of("README.md"), re.M)
     assert len(rows) == 5
     for line, recipe in rows:
         assert called(ast.parse(line)) <= called(ast.parse(text_of(recipe))), line

@@ -2,7 +2,7 @@
 
     python examples/pictures/make.py --data FOLDER            # all of them, into examples/pictures
     python examples/pictures/make.py --only topics wine_biplot
-    python examples/pictures/make.py --screens FOLDER         # every kind for many sizes, to look at
+    python examples/pictures/make.py --screens FOLDER         # every kind, many sizes, to look at
 
 FOLDER of ``--data`` holds ``mnist.npz``, see ``examples/datasets.py``; without it MNIST comes from
 OpenML, once. The recipes run as they stand in a folder of their own. A picture has at most 128
@@ -31,7 +31,7 @@ import streamsvd
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from datasets import load_labelled  # noqa: E402
+from datasets import Matrix, load_labelled  # noqa: E402
 
 RECIPES = (
     "digits_parts",
@@ -86,10 +86,11 @@ class Data:
             x, y = self.mnist()
             return x, y, {"sample_axis": 1}, {"image_shape": (28, 28)}
         rng = np.random.default_rng(0)
-        x, kind = rng.poisson(1.0, (30_000, 300)) + 0.0, np.arange(300) % 4
+        counts: Matrix = rng.poisson(1.0, (30_000, 300)).astype(np.float64)
+        kind = np.arange(300) % 4
         for k in range(8):
-            x[500 * k : 500 * k + 200] += (6 - k / 2) * rng.random(300) * (kind == k % 4)
-        return x, np.array(list("ABCD"))[kind], {"sample_axis": 1, "max_nonzeros": 3000}, {}
+            counts[500 * k : 500 * k + 200] += (6 - k / 2) * rng.random(300) * (kind == k % 4)
+        return counts, np.array(list("ABCD"))[kind], {"sample_axis": 1, "max_nonzeros": 3000}, {}
 
     def fit(self, name: str, p: int, **options: Any) -> streamsvd.SVDResult:
         """`sparse_pca` of it."""
