@@ -65,5 +65,7 @@ for k, row in enumerate(result.components[: len(TYPES) - 1].toarray()):
 
 with threadpool_limits(1):
     scanpy.tl.umap(cells, neighbors_key="X_sparse_pca", random_state=0)
-scanpy.pl.umap(cells, color="type", show=False).figure.savefig("cells_to_umap.png")
+scanpy.pl.umap(cells, color="type", show=False).figure.savefig(
+    "cells_to_umap.png", bbox_inches="tight"
+)
 print("saved cells_to_umap.png")

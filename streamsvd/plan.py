@@ -1,7 +1,9 @@
 """What a fit will take, before it starts: integer arithmetic."""
 
+from bisect import bisect_right
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from dask.utils import format_bytes
 
@@ -26,6 +28,13 @@ from streamsvd.sizes import (
 
 FIXED_BYTES = 160 * MIB
 """What compiling the kernels and the libraries take; `tests/test_memory.py` holds it."""
+
+
+HELD_OF = 32
+"""One column in so many is held, if there is memory: most of those that transforms combine."""
+
+HELD_BYTES = 32
+"""Beside its numbers, of a column that is held."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,8 @@ class Plan:
         rotates columns, beside what is in memory. Of block steps: both together, and 0.
     is_block : bool
         Whether transforms are block steps.
+    held_columns : int
+        Columns of each chunk that are held in memory (of a working matrix on disk).
     form : str or None
         Of ``X X^T``, where no transforms are made: the samples, or a factor.
     """
@@ -75,6 +86,7 @@ class Plan:
     row_move: int
     column_move: int
     is_block: bool = False
+    held_columns: int = 0
     form: str | None = None
 
     def describe(self) -> str:
@@ -94,7 +106,8 @@ class Plan:
         return (
             f"working matrix {where} in {self.n_chunks} chunk(s) of {self.chunk_width} samples; "
             f"peak memory {format_bytes(self.peak_memory)} of {format_bytes(self.memory_limit)}; "
-            f"first rows {'held in memory' if self.in_memory or self.hold_rows else 'on disk'}; "
+            f"first rows {'held in memory' if self.in_memory or self.hold_rows else 'on disk'}"
+            f"{f', {self.held_columns} columns of each chunk held' if self.held_columns else ''}; "
             f"{moves}"
         )
 
@@ -113,27 +126,11 @@ def make_plan(problem: Problem, *, memory_limit: int, place: str, width: int | N
     width : int, optional
         Chunk width of a working store that is given.
     """
-    n, n_total = problem.n_features, problem.n_samples
-    p, m = problem.n_components, problem.n_transforms
-    itemsize, source_itemsize = problem.dtype.itemsize, problem.source_itemsize
-    is_block = problem.is_block
-    column = n * itemsize
-    if is_block:
-        state = block_state(n, n_total, p, m, itemsize)
-        reach = p + p * m
-    else:
-        state = p * n * (2 * itemsize + 8) + p * (n_total // 1024 + 1) * 8 + 400 * m + 300 * n
-        reach = p + m
-    if problem.counts_fill:
-        state += n * n // 4 + 32 * p * n
-    # components and right vectors, built at the end: dense, pattern and sparse
-    result = (8 if is_block else 4) * 8 * p * (min(n, reach) + min(n_total, reach))
-    strip = problem.strip_width(memory_limit)
-    # one strip is written and one cast and worked on while the next is read and decoded
-    cast = itemsize if itemsize > source_itemsize else 0
-    strips = n * strip * (2 * itemsize + cast) + 3 * problem.decoded_bytes(strip)
-    strips += 16 * n * min(256, n_total // 64 + 1)  # leaves of moments
-    base = FIXED_BYTES + state + max(result, strips)
+    n, n_total, p = problem.n_features, problem.n_samples, problem.n_components
+    itemsize, is_block = problem.dtype.itemsize, problem.is_block
+    column, strip = n * itemsize, problem.strip_width(memory_limit)
+    state, strips, result = parts = _parts(problem, strip)
+    base = parts.peak
     matrix, rows = column * n_total, p * n_total * itemsize
     in_memory = place == "memory" or (place == "either" and base + matrix <= memory_limit)
     hold_rows = place in ("either", "disk") and not in_memory and base + rows <= memory_limit
@@ -145,10 +142,16 @@ def make_plan(problem: Problem, *, memory_limit: int, place: str, width: int | N
             f"samples at a time, {format_bytes(result)} for the result"
             + (f", {format_bytes(matrix)} for the data" if in_memory else "")
             + f"); memory_limit is {format_bytes(memory_limit)}; raise it, or "
-            + _remedy(in_memory, strips > result)
+            + _remedy(problem, memory_limit, base, in_memory)
         )
     width = n_total if in_memory else width or chunk_width(n, n_total, itemsize)
     n_chunks = -(-n_total // width)
+    held_columns = 0
+    if place in ("either", "disk") and not in_memory and not is_block:
+        held_bytes = n_chunks * (column + HELD_BYTES)
+        # half of what is left: in a container the pages that moves touch have to be somewhere too
+        held_columns = min(-(-width // HELD_OF), (memory_limit - peak) // 2 // held_bytes)
+        peak += held_columns * held_bytes
     row_move = 0 if in_memory else (1 if hold_rows else 2) * n_total * itemsize
     column_move = 0 if in_memory else (n - p if hold_rows else n) * PAGE
     if is_block:  # 2p rows; a page for each entry of p columns, or all there are
@@ -168,7 +171,78 @@ def make_plan(problem: Problem, *, memory_limit: int, place: str, width: int | N
         row_move=row_move,
         column_move=column_move,
         is_block=is_block,
+        held_columns=held_columns,
     )
+
+
+FEWER = "fit fewer features, see feature_mask"
+
+
+class Parts(NamedTuple):
+    """Memory of a fit that rewrites `X`, in bytes, beside `FIXED_BYTES` and the working matrix."""
+
+    state: int
+    """Scores, the log, supports."""
+    strips: int
+    """Of the source, while it is read."""
+    result: int
+    """What is made at the end."""
+
+    @property
+    def peak(self) -> int:
+        """With `FIXED_BYTES`; strips are gone when the result is made."""
+        return FIXED_BYTES + self.state + max(self.strips, self.result)
+
+
+def _parts(problem: Problem, strip: int) -> Parts:
+    """Read so many samples at a time."""
+    n, n_total = problem.n_features, problem.n_samples
+    p, m = problem.n_components, problem.n_transforms
+    itemsize, is_block = problem.dtype.itemsize, problem.is_block
+    if is_block:
+        state = block_state(n, n_total, p, m, itemsize)
+        reach = p + p * m
+    else:
+        state = p * n * (2 * itemsize + 8) + p * (n_total // 1024 + 1) * 8 + 400 * m + 300 * n
+        reach = p + m
+    if problem.counts_fill:
+        state += n * n // 4 + 32 * p * n
+    # components and right vectors, built at the end: dense, pattern and sparse
+    result = (8 if is_block else 4) * 8 * p * (min(n, reach) + min(n_total, reach))
+    # one strip is written and one cast and worked on while the next is read and decoded
+    cast = itemsize if itemsize > problem.source_itemsize else 0
+    strips = n * strip * (2 * itemsize + cast) + 3 * problem.decoded_bytes(strip)
+    strips += 16 * n * min(256, n_total // 64 + 1)  # leaves of moments
+    return Parts(state, strips, result)
+
+
+def _remedy(problem: Problem, memory_limit: int, base: int, in_memory: bool) -> str:
+    """What makes a fit possible that takes `base` bytes, or one more with its data in memory.
+
+    Of what does so alone that which there is too much of; where nothing does, all that helps.
+    """
+    if in_memory and base <= memory_limit:
+        return "write the data to a Zarr store and fit that"
+
+    def peak(**changes: Any) -> int:
+        changed = replace(problem, **changes)
+        return _parts(changed, changed.strip_width(memory_limit)).peak
+
+    least = {
+        "n_transforms": peak(n_transforms=0),
+        "n_components": peak(n_components=1),
+        "": peak(source_chunk=1, source_chunk_bytes=0, decoded=None),
+    }
+    ways = [name for name in sorted(least, key=least.__getitem__) if least[name] < base]
+    alone = [name for name in ways if least[name] <= memory_limit][:1]
+    words = {"n_components": "lower n_components", "": "store the source in narrower chunks"}
+    if alone == ["n_transforms"]:
+        makes = range(problem.n_transforms)
+        most = bisect_right(makes, memory_limit, key=lambda m: peak(n_transforms=m)) - 1
+        words["n_transforms"] = f"make fewer transforms, n_transforms={most} at most"
+    else:
+        words["n_transforms"] = "lower n_transforms"
+    return " and ".join(words[name] for name in alone or ways) or FEWER
 
 
 def block_state(n: int, n_total: int, p: int, m: int, itemsize: int) -> int:
@@ -203,7 +277,7 @@ def make_gram_plan(problem: Problem, *, memory_limit: int) -> Plan:
         raise ResourceError(
             f"the {n} x {n} Gram matrix takes {format_bytes(matrix)} and is held {times} times, "
             f"the fit takes about {format_bytes(peak)} in all; memory_limit is "
-            f'{format_bytes(memory_limit)}; raise it, or pass reduction="factor"'
+            f"{format_bytes(memory_limit)}; raise it, or {_instead(problem, memory_limit)}"
         )
     return Plan(memory_limit, True, n, 1, strip, False, peak, 0, 0, 0, 0, n_block_steps > 0)
 
@@ -223,7 +297,7 @@ def make_samples_plan(problem: Problem, *, memory_limit: int) -> Plan:
         raise ResourceError(
             f"the {n} x {n_samples} data take {format_bytes(matrix)}, the fit takes about "
             f"{format_bytes(peak)} in all; memory_limit is {format_bytes(memory_limit)}; raise it, "
-            'or pass reduction="factor"'
+            f"or {_instead(problem, memory_limit)}"
         )
     form = "the samples themselves, in one pass"
     return Plan(memory_limit, True, n_samples, 1, strip, False, peak, 0, 0, 0, 0, form=form)
@@ -253,10 +327,26 @@ def make_factor_plan(problem: Problem, *, memory_limit: int, n_threads: int = 1)
         raise ResourceError(
             f"a factor of rank {r} takes {format_bytes(matrix)} and is held {times} times, the "
             f"fit takes about {format_bytes(peak)} in all; memory_limit is "
-            f"{format_bytes(memory_limit)}; raise it, or lower rank"
+            f"{format_bytes(memory_limit)}; raise it, or {_instead(problem, memory_limit)}"
         )
     form = f"a factor of rank {r}, in {'one pass' if problem.in_batches else 'three passes'}"
     return Plan(memory_limit, True, r, 1, strip, False, peak, 0, 0, 0, 0, form=form)
+
+
+def _instead(problem: Problem, memory_limit: int) -> str:
+    """What can be fitted in place of ``X X^T`` in a form that does not fit."""
+    p, r = problem.n_components, problem.factor_rank
+    if problem.reduction == "factor":
+        factor, words = replace(problem, rank=p), "lower rank"
+        is_other = r > p
+    else:
+        factor, words = replace(problem, reduction="factor"), 'pass reduction="factor"'
+        is_other = problem.may_be_factor
+    if is_other:
+        with suppress(ResourceError):
+            make_factor_plan(factor, memory_limit=memory_limit)
+            return words
+    return FEWER
 
 
 def _product_reading(problem: Problem, memory_limit: int) -> tuple[int, int]:
@@ -351,11 +441,3 @@ def choose_sum(problem: Problem, memory_limit: int) -> tuple[str, str]:
             make_gram_plan(problem, memory_limit=memory_limit)
             return "gram", f"{whole}: exact"
     return "factor", f"{whole}: a factor of rank {problem.factor_rank} from one pass instead"
-
-
-def _remedy(in_memory: bool, reads_wide: bool) -> str:
-    if in_memory:
-        return "write the data to a Zarr store and fit that"
-    if reads_wide:
-        return "store the source in narrower chunks"
-    return "lower n_components or n_transforms"

@@ -50,6 +50,8 @@ class Problem:
         Numbers that are stored of a source that is read sparse.
     decoded : callable, optional
         Bytes that are decoded to read so many samples; by default what they take.
+    may_be_factor : bool
+        Whether the same can be asked of a factor of ``X X^T``.
     gram_parts : int
         Matrices that make up a sum for the Gram matrix: three where values of batches are missing.
     in_batches : bool
@@ -75,6 +77,7 @@ class Problem:
     n_stored: int | None = None
     decoded: Callable[[int], int] | None = None
     in_batches: bool = False
+    may_be_factor: bool = False
     gram_parts: int = 1
 
     def strip_width(self, memory_limit: int) -> int:

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dask.utils import format_bytes
 from threadpoolctl import ThreadpoolController
 
 from streamsvd.errors import ResourceError
@@ -111,8 +112,8 @@ def check_free_disk(folder: Path, n_bytes: int) -> None:
     free = shutil.disk_usage(folder).free
     if n_bytes > free:
         raise ResourceError(
-            f"the working store needs {n_bytes:,} bytes; {folder} has {free:,} bytes free; "
-            "free some space or pass workspace= on another disk"
+            f"the working store needs {format_bytes(n_bytes)}; {folder} has {format_bytes(free)} "
+            "free; free some space or pass workspace= on another disk"
         )
 
 

@@ -20,7 +20,10 @@ from streamsvd.options.rules import SIDES
 from streamsvd.plan import Plan, make_plan
 from streamsvd.problem import Problem
 
-PLACES = ("memory", "disk", "disk, rows held")
+PLACES = ("memory", "disk", "disk, rows held", "disk, columns held")
+HELD_COLUMNS = {"disk": 0, "disk, rows held": 2, "disk, columns held": 1}
+"""Of each chunk; so few that others have to make room."""
+
 STRIP = sizes.STRIP_BYTES
 
 TWO_PASSES = ("features", "samples")
@@ -56,8 +59,8 @@ def blocks_of(width: int, place: str = "memory", strip: int = STRIP) -> Iterator
     """Cut working matrices into blocks of `width` columns.
 
     `place` is one of `PLACES`: in memory, where padding is NaN (nothing may be computed from it),
-    or on disk, with prefetching, the first rows held in memory or not. The source is read in
-    strips of `strip` bytes, or one chunk.
+    or on disk, with prefetching, the first rows held in memory or not, and so many columns. The
+    source is read in strips of `strip` bytes, or one chunk.
     """
 
     def in_memory(n_features: int, n_samples: int, dtype: np.dtype[Any]) -> working.WorkingMatrix:
@@ -75,6 +78,7 @@ def blocks_of(width: int, place: str = "memory", strip: int = STRIP) -> Iterator
             chunk_width=c,
             n_chunks=n_chunks,
             disk=problem.n_features * problem.dtype.itemsize * c * n_chunks,
+            held_columns=0 if problem.is_block else HELD_COLUMNS[place],
         )
 
     with pytest.MonkeyPatch.context() as patch:

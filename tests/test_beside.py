@@ -3,10 +3,11 @@
 import warnings
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from streamsvd import sparse_pca
+from streamsvd import OptionError, sparse_pca
 
 pytestmark = pytest.mark.slow  # these packages take seconds to import
 
@@ -57,7 +58,23 @@ def test_scanpy() -> None:
     theirs = cells.uns["pca"]["variance_ratio"]
     np.testing.assert_allclose(made.explained_variance_ratio, theirs, rtol=1e-5)
     assert not made.components.toarray()[:, ::3].any()
+    with pytest.raises(OptionError, match="another PCA"):
+        made.to_anndata(cells)
     made.to_anndata(cells, key="sparse_pca")
     np.testing.assert_allclose(
         np.abs(cells.obsm["X_sparse_pca"]), np.abs(cells.obsm["X_pca"]), atol=1e-3
     )
+    del cells.obsm["X_pca"]
+    made.to_anndata(cells)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scanpy.pl.pca_loadings(cells, components="1,3", n_points=7, show=False)
+        panels = plt.gcf().axes
+        for c, ax in zip((0, 2), panels, strict=False):
+            largest = made.components[[c]].toarray().ravel().argmax()
+            assert cells.var_names[largest] in {text.get_text() for text in ax.texts}
+        scanpy.pl.pca_variance_ratio(cells, n_pcs=3, show=False)
+        scanpy.pl.pca(cells, show=False)
+        scanpy.pp.neighbors(cells, n_neighbors=5)
+    plt.close("all")
+    assert cells.uns["neighbors"]["params"].get("use_rep", "X_pca") == "X_pca"

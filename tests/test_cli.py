@@ -1,9 +1,11 @@
 """The command line: the same as the API, errors of one line, nothing overwritten by mistake."""
 
 import dataclasses
+import gzip
 import inspect
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,13 +16,16 @@ import click
 import numpy as np
 import pytest
 import zarr
+from click.shell_completion import get_completion_class
 from click.testing import CliRunner
 from matplotlib.image import imread
+from scipy.io import savemat
+from scipy.sparse import csr_matrix
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 import streamsvd
-from streamsvd import SVDResult, options, sparse_pca_cv, sparse_svd
+from streamsvd import SVDResult, options, sparse_pca, sparse_pca_cv, sparse_svd
 from streamsvd.cli.commands import in_our_words, main
 from streamsvd.cli.convert import convert
 from streamsvd.cli.demo import ASCII, BLOCKS, marks_for, pictures
@@ -159,7 +164,7 @@ def test_summary(tmp_path, store):
     fitted = SVDResult.load(tmp_path / "r.zarr")
     assert "12 features x 60 samples, worked on in float64\n" in out
     assert re.search(r"components +3\n", out)
-    assert re.search(r"transforms +20; the fit stopped: as many as asked for\n", out)
+    assert re.search(r"transforms +20; as many as were to be made\n", out)
     assert re.search(rf"fill +{fitted.n_nonzeros} nonzeros, {fitted.fill:.2%}\n", out)
     assert re.search(rf"singular values +{fitted.singular_values.sum():.6g} in sum\n", out)
     assert f"{fitted.explained_variance_ratio.sum():.2%}\n" in out
@@ -170,7 +175,7 @@ def test_summary(tmp_path, store):
 def test_summary_of_a_converged_fit(tmp_path):
     write(tmp_path / "x.zarr", np.diag([3.0, 2.0, 1.0]))
     out = run("fit", tmp_path / "x.zarr", "--components", 1, "--out", tmp_path / "r.zarr").stdout
-    assert re.search(r"transforms +0; the fit stopped: no pair had a score above the toler", out)
+    assert re.search(r"transforms +0; no other would improve the fit\n", out)
 
 
 def test_a_warning_of_the_orientation(tmp_path):
@@ -237,6 +242,7 @@ READING = ("sample_axis", "missing_chunks", "decode")
 
 MINIMAL = {
     "fit": "x --components 1 --out r",
+    "pca": "x --components 1 --out r",
     "transform": "r x --out s",
     "accuracy": "r x",
     "certificate": "r x",
@@ -253,6 +259,12 @@ MINIMAL = {
             "fit",
             sparse_svd,
             {"X", "client", "storage_options"},
+            {"out", "overwrite", "scheduler"},
+        ),
+        (
+            "pca",
+            sparse_pca,
+            {"X", "client", "storage_options", "n_transforms", "fill_penalty", "pivot", "tol"},
             {"out", "overwrite", "scheduler"},
         ),
         ("transform", SVDResult.transform, {"self", "X", "client"}, {"scheduler"}),
@@ -310,6 +322,19 @@ def test_quiet(store, monkeypatch, flag, progress):
     )
     run("fit", store, "--components", 1, "--out", store.parent / "r.zarr", *flag, code=7)
     assert calls[0]["progress"] is progress
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ((), {}),
+        (("--no-center", "--no-refine"), {"center": None, "refine": False}),
+        (("--center", "--refine"), {}),
+    ],
+)
+def test_pca_is_that_of_the_api(tmp_path, store, args, kwargs):
+    run("pca", store, "--components", 2, *args, "--threads", 1, "--out", tmp_path / "r.zarr")
+    same(SVDResult.load(tmp_path / "r.zarr"), sparse_pca(store, 2, n_threads=1, **kwargs))
 
 
 # -------------------------------------------------------------------------- cross-validation
@@ -398,6 +423,81 @@ def test_info_of_results_along_the_path(tmp_path, result):
         assert re.search(r"^explained variance +-$", out, re.MULTILINE)
 
 
+def about(*args):
+    """What `info` says of data, by name."""
+    lines = run("info", *args).stdout.splitlines()
+    return dict(re.split(r"  +", line, maxsplit=1) for line in lines)
+
+
+def test_info_of_data(tmp_path, store):
+    X = data()
+    assert about(store) == {
+        "data": str(store),
+        "kind": "Zarr",
+        "numbers": "12 x 60, float64, 5.62 kiB",
+        "samples": "60, the columns",
+        "features": "12, the rows",
+        "missing": "none",
+        "go on with": f"streamsvd pca {store} --components 5 --out result.zarr",
+    }
+    X[:2, 3] = np.nan
+    np.save(tmp_path / "my x.npy", X[:, :4].T.astype("f4"))
+    found = about(tmp_path / "my x.npy", "--sample-axis", 0)
+    assert found["kind"] == "array of NumPy"
+    assert (found["numbers"], found["samples"]) == ("4 x 12, float32, 192 B", "4, the rows")
+    assert found["missing"] == "2, 4.17%: fit with --missing mean"
+    path = tmp_path / "my x.npy"
+    assert f"pca '{path}' --sample-axis 0 --components 4 --out" in found["go on with"]
+
+
+def test_info_reads_the_first_samples(store, monkeypatch):
+    monkeypatch.setattr("streamsvd.cli.about.LOOKED_AT", 12 * 20)
+    (store / "c" / "0" / "3").write_bytes(b"damaged")
+    assert about(store)["missing"] == "none in the first 20 samples"
+
+
+def test_info_of_data_with_names(tmp_path):
+    anndata, h5py = pytest.importorskip("anndata"), pytest.importorskip("h5py")
+    cells = anndata.AnnData(csr_matrix(np.eye(9, 7)))
+    cells.var_names = [f"gene{k}" for k in range(7)]
+    cells.write_h5ad(tmp_path / "cells.h5ad")
+    found = about(tmp_path / "cells.h5ad")
+    assert (found["kind"], found["samples"]) == ("AnnData in HDF5, sparse", "9, the rows")
+    assert (
+        found["features"] == "7, the columns (var): gene0, gene1, gene2, gene3, gene4, gene5, ..."
+    )
+    with h5py.File(tmp_path / "h.h5", "w") as file:
+        for name in ("a", "b"):
+            file[name] = (100 * data(3, 4)).astype("i2")
+            file[name].attrs["scale_factor"] = 0.01
+    assert about(tmp_path / "h.h5/a")["numbers"] == "3 x 4, float64, packed as int16, 96 B"
+    assert "name what is in it: a, b" in fails("info", tmp_path / "h.h5")
+    cube = zarr.create_array(
+        tmp_path / "cube.zarr", data=np.ones((5, 2, 3)), dimension_names=("time", "lat", "lon")
+    )
+    assert "has the dimensions 'time', 'lat', 'lon'" in fails("info", tmp_path / "cube.zarr")
+    found = about(tmp_path / "cube.zarr", "--sample-dim", "time")
+    assert found["features"] == "6, the columns (lat: 2, lon: 3)"
+    assert "--sample-dim time" in found["go on with"]
+    assert cube.shape == (5, 2, 3)
+
+
+def test_info_of_what_is_to_be_converted(tmp_path):
+    text = "".join(f"{row}\n" for row in ("cell,a,b", "x,1,2", "y,3,4"))
+    (tmp_path / "x.csv").write_text("\n" + text)
+    (tmp_path / "y.csv.gz").write_bytes(gzip.compress(text.encode()))
+    for name in ("x.csv", "y.csv.gz"):
+        found = about(tmp_path / name)
+        assert (found["kind"], found["first line"]) == ("table of text", "3 fields: cell, a, b")
+        assert found["go on with"] == f"streamsvd convert {tmp_path}/{name} {name[0]}.zarr"
+    np.savez(tmp_path / "x.npz", a=data(), b=data())
+    savemat(tmp_path / "x.mat", {"m": data()})
+    assert about(tmp_path / "x.npz")["holds"] == "a, b"
+    assert about(tmp_path / "x.mat")["holds"] == "m (12, 60)"
+    (tmp_path / "x.npz").write_text("no such thing")
+    assert "x.npz cannot be read: " in fails("info", tmp_path / "x.npz")
+
+
 @pytest.mark.parametrize(("axis", "args"), [(1, ()), (0, ("--sample-axis", "0"))])
 def test_transform(tmp_path, result, axis, args):
     X = data(n_samples=31)
@@ -423,6 +523,9 @@ def test_accuracy(store, result):
     assert found == {
         "accuracy": f"{measured.accuracy:.6g}",
         "captured variance": f"{measured.captured_variance:.6g}",
+        "captured by component": " ".join(
+            f"{share:.6g}" for share in measured.captured_by_component.tolist()
+        ),
         "captured of best": f"{measured.captured_of_best:.6g}",
         "orthogonality error": f"{measured.orthogonality_error:.6g}",
         "true singular values": " ".join(f"{s:.6g}" for s in measured.true_singular_values),
@@ -497,13 +600,10 @@ def test_convert_and_fit(tmp_path):
     ).stdout  # fmt: skip
     assert f"saved {tmp_path}/x.zarr: 60 x 12, float32, in chunks of 20 x 12\n" in out
     assert "samples are on axis 0 (the longer one)\n" in out
-    assert f"streamsvd fit {tmp_path}/x.zarr --sample-axis 0" in out
-    run(
-        "fit", tmp_path / "x.zarr", "--components", 2, "--sample-axis", 0,
-        "--out", tmp_path / "r.zarr",
-    )  # fmt: skip
-    expected = sparse_svd(X.astype("float32"), 2)
-    np.testing.assert_array_equal(SVDResult.load(tmp_path / "r.zarr").pairs, expected.pairs)
+    (line,) = (line for line in out.splitlines() if line.startswith("Go on with: streamsvd pca "))
+    run(*line.split()[4:-1], tmp_path / "r.zarr", "--threads", 1)
+    expected = sparse_pca(X.T.astype("float32"), 5, sample_axis=0, n_threads=1)
+    same(SVDResult.load(tmp_path / "r.zarr"), expected)
 
 
 @pytest.mark.parametrize(
@@ -554,11 +654,14 @@ def test_convert_errors(tmp_path):
         ("fit {file} --components 2 --out {new}", "is a file of no kind that is read"),
         ("fit {r} --components 2 --out {new}", "is a Zarr group; name one of its arrays: "),
         ("info {absent}", "no Zarr group at {absent}"),
-        ("info {x}", "{x}"),
+        ("info {r} --sample-axis 0", "{r} is a result, not data: leave out --sample-axis"),
         ("info {file}", "{file}"),
         ("transform {absent} {x} --out {new}", "no Zarr group at {absent}"),
         ("transform {r} {absent} --out {new}", "no Zarr array at {absent}"),
-        ("transform {r} {x} --sample-axis 0 --out {new}", "has 60 features, the fit had 12"),
+        (
+            "transform {r} {x} --sample-axis 0 --out {new}",
+            "has 60 features, the fit had 12; pass --sample-axis 1 if samples are on the other",
+        ),
         ("accuracy {r} {absent}", "no Zarr array at {absent}"),
         ("accuracy {r} {x} --gram-limit x", "--gram-limit must be a number of bytes"),
         ("plot {r} --out {new}.xyz", "{new}.xyz must end in .png or another of: "),
@@ -639,6 +742,7 @@ def test_failures_on_the_way(tmp_path, store, monkeypatch, raised, line):
         ("min(n_features, n_samples)=4", "min(n_features, n_samples)=4"),
         ("attribute missing_value=2 is", "attribute missing_value=2 is"),
         ('pass missing="mean", or', "pass --missing mean, or"),
+        ("refine=False leaves, refine=True", "--no-refine leaves, --refine"),
     ],
 )
 def test_messages_speak_of_the_options_here(message, expected):
@@ -718,6 +822,27 @@ def test_help(flag):
         assert re.search(rf"^  {command} ", out, re.MULTILINE)
 
 
+def test_help_says_what_data_may_be():
+    for name, command in main.commands.items():
+        reads = any(param.name in ("source", "what") for param in command.params)
+        is_said = "SOURCE is one of:\n" in run(name, "--help").stdout
+        assert is_said == (reads and name != "convert"), name
+
+
+def test_completion():
+    """The lines of the help are those that click answers to; commands, options, files."""
+    out = run("--help").stdout
+    for shell in ("bash", "zsh", "fish"):
+        assert f"_STREAMSVD_COMPLETE={shell}_source streamsvd" in out
+        variable, complete = "_STREAMSVD_COMPLETE", get_completion_class(shell)
+        asked = complete(main, {}, "streamsvd", variable)
+        assert f"{variable}={shell}_complete" in asked.source_template % asked.source_vars()
+        assert [one.value for one in asked.get_completions([], "acc")] == ["accuracy"]
+        found = asked.get_completions(["pca", "x.zarr"], "--no-")
+        assert {one.value for one in found} == {"--no-center", "--no-refine", "--no-decode"}
+        assert [one.type for one in asked.get_completions(["pca"], "x")] == ["file"]
+
+
 # -------------------------------------------------------------------------------------- demo
 
 
@@ -740,16 +865,32 @@ def test_demo_says_what_was_measured(demo_run):
     assert re.search(rf"by the first 8 of PCA, .* +{best:.1%}\n", out)
     assert re.search(rf"share of what PCA captures +{captured / best:.1%}\n", out)
     assert re.search(rf"exactly zero +{1 - fitted.fill:.1%}\n", out)
-    assert f"streamsvd info {folder / 'result.zarr'}" in out
     assert captured / best > 0.95
     assert fitted.fill <= 0.25
     for line in run("info", folder / "result.zarr").stdout.splitlines():
         assert line in out or not re.match(r" +\d+ +[\d.]+ +\d+ ", line)  # the same table
 
 
+def test_demo_says_what_to_do_next(demo_run):
+    """Each line runs as it stands; the last ones with data of one's own."""
+    folder, out = demo_run
+    lines = [line.strip() for line in out.partition("Next, ")[2].splitlines()]
+    commands = [shlex.split(line) for line in lines if line.startswith("streamsvd ")]
+    assert [words[1] for words in commands] == ["info", "plot", "pca"]
+    mine = {"YOURS.h5ad": folder / "digits.zarr", "yours.zarr": folder / "yours.zarr"}
+    for words in commands:
+        run(*(mine.get(word, word) for word in words[1:]))
+    assert (folder / "parts.png").stat().st_size > 1000
+    X = load_digits().data.T
+    named = {"streamsvd": streamsvd, "X": X}
+    exec(lines[-1], named)
+    same(named["result"], SVDResult.load(folder / "yours.zarr"))
+
+
 def test_demo_fits_on_the_terminal(demo_run):
-    lines = demo_run[1].splitlines()
-    assert max(len(line) for line in lines if "digits.zarr" not in line) <= 80
+    folder, out = demo_run
+    lines = out.splitlines()
+    assert max(len(line) for line in lines if str(folder) not in line) <= 80
     assert sum("█" in line for line in lines) > 10
 
 
@@ -758,6 +899,7 @@ def test_demo_leaves_nothing_and_works_in_ascii(temporary):
     assert os.listdir(temporary) == []
     assert out.isascii()
     assert "@@" in out
+    assert "\n  streamsvd demo --out digits\n" in out
 
 
 def test_demo_refuses_a_folder_with_another_demo(demo_run):

@@ -1,5 +1,6 @@
 """On a Dask cluster of processes: the same bits, also when workers are killed."""
 
+import asyncio
 import gc
 import os
 import signal
@@ -30,7 +31,7 @@ from streamsvd import (
     sparse_svd,
 )
 from streamsvd.cli import commands
-from streamsvd.cluster import actors, engine, tasks, waiting
+from streamsvd.cluster import actors, engine, line, tasks, waiting
 from streamsvd.cluster.factor import cluster_exact, cluster_factor
 from streamsvd.data.kinds import open_data
 from streamsvd.fitting import planning
@@ -127,6 +128,60 @@ def test_same_bits(three: Client, store: Path, name: str) -> None:
     options = {"n_transforms": M} | OPTIONS[name]
     made = sparse_svd(store, P, client=three, **options)
     assert differences(made, sparse_svd(store, P, **options)) == []
+    assert folders_of(three) == []
+
+
+@pytest.mark.parametrize("batch_size", [1, P])
+def test_workers_are_sent_what_they_need(
+    three: Client, tmp_path: Path, batch_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call of all where rows are turned, else of those that hold a column; nothing twice."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "examples" / "benchmarks")
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "examples")
+    from cluster import traffic
+
+    n, samples = 300, 1200
+    path = write_zarr(tmp_path / "x.zarr", normal(n, samples), (n, 100))
+    bounds = engine.share_bounds(open_data(path, Ask(1)), 3)
+    batches, counts = traffic(three, path, P, 40, batch_size)
+    trips = n_bytes = 0
+    for pairs in batches:
+        holders = np.searchsorted(bounds, pairs[:, 1], side="right")
+        trips += 3 if (pairs[:, 1] < n).any() else len(set(holders))
+        for _, j in pairs:
+            n_bytes += 2 * 8 * n * (j >= P)  # column i, there and back
+            n_bytes += 8 * (n - P) * ((j < n) + (j < P))  # head rows
+    assert counts.trips == trips
+    beside = counts.asked + counts.answered - n_bytes
+    assert 0 < beside < 1500 * trips  # pairs, factors, tails, and what wraps them
+
+
+@pytest.mark.parametrize("way", ["refused", "no answer", "another worker", "not to be used"])
+def test_workers_behind_a_gateway(
+    three: Client, store: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler passes calls on, where the client is kept from the workers."""
+    tried, scheduler = [], three.scheduler.address
+    monkeypatch.setattr(line, "REACH_SECONDS", 0.2)
+    with Client(scheduler, direct_to_workers=False if way == "not to be used" else None) as client:
+        connect, addresses = client.rpc.connect, sorted(client.scheduler_info()["workers"])
+
+        async def kept(address: str, *args: Any, **options: Any) -> Any:
+            if address == scheduler:
+                return await connect(address, *args, **options)
+            tried.append(address)
+            match way:
+                case "another worker":
+                    other = addresses[addresses.index(address) - 1]
+                    return await connect(other, *args, **options)
+                case "no answer":
+                    await asyncio.sleep(60)
+            raise OSError("no way")
+
+        monkeypatch.setattr(client.rpc, "connect", kept)
+        made = sparse_svd(store, P, n_transforms=30, batch_size=2, client=client)
+    assert len(tried) == (way != "not to be used")
+    assert differences(made, sparse_svd(store, P, n_transforms=30, batch_size=2)) == []
     assert folders_of(three) == []
 
 
@@ -235,7 +290,8 @@ def test_same_bits_from_disk(
 
     def on_disk(problem: Any, **where: Any) -> Any:
         plan = planned(problem, **where | {"place": "disk"})
-        made = replace(plan, hold_rows=hold_rows, chunk_width=700)
+        held = 0 if name == "block" else 1 + hold_rows
+        made = replace(plan, hold_rows=hold_rows, chunk_width=700, held_columns=held)
         seen.append(made)
         return made
 
@@ -482,9 +538,17 @@ def test_all_workers_are_killed_in_each_pass(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", [{}, {"batch_size": P}, {"algorithm": "block"}])
-def test_a_killed_worker_between_moves(fresh: Client, store: Path, run: dict[str, Any]) -> None:
-    """Killed at a known step: its columns are made again from the source and the log."""
+@pytest.mark.parametrize(
+    ("run", "way"), [({}, None), ({"batch_size": P}, False), ({"algorithm": "block"}, None)]
+)
+def test_a_killed_worker_between_moves(
+    fresh: Client, store: Path, run: dict[str, Any], way: bool | None
+) -> None:
+    """Killed at a known step: its columns are made again from the source and the log.
+
+    Whether workers are asked directly or by the scheduler.
+    """
+    fresh.direct_to_workers = way
     pids = list(fresh.run(os.getpid).values())
 
     def kill(stage: str, done: int, total: int) -> None:

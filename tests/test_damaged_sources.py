@@ -257,9 +257,9 @@ def test_no_memory(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # ----------------------------------------------------------------------- metadata
 
 ABSURD: list[tuple[dict[str, Any], tuple[str, ...]]] = [
-    ({"shape": [10, 2**62]}, ("2**62", "restore")),
-    ({"shape": [10, 2**70]}, ("2**62", "restore")),
-    ({"shape": [2**62, 2**62]}, ("2**62", "restore")),
+    ({"shape": [10, 2**62]}, ("4096.00 PiB", "restore")),
+    ({"shape": [10, 2**70]}, ("4096.00 PiB", "restore")),
+    ({"shape": [2**62, 2**62]}, ("4096.00 PiB", "restore")),
     ({"shape": [10, 10**9], "chunk_grid": regular(1, 1)}, ("10000 or more chunk(s) are missing",)),
     ({"chunk_grid": regular(0, 20)}, ("x.zarr",)),
     ({"chunk_grid": regular(10, 0)}, ("x.zarr",)),
@@ -281,7 +281,6 @@ def test_metadata(
     values: dict[str, Any], words: tuple[str, ...], missing_chunks: str, store: Path
 ) -> None:
     change(store, **values)
-    words = tuple(word.replace("2**62", f"{2**62:,}") for word in words)
     options: dict[str, Any] = {"missing_chunks": missing_chunks}
     if "or more" in words[0] and missing_chunks == "fill":
         words, options["memory_limit"] = ("memory_limit is",), "100MB"

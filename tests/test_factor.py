@@ -31,6 +31,7 @@ from streamsvd.passes.factor import (
     orthonormalize,
 )
 from streamsvd.passes.gram import gram_matrix, multiplies_sparse
+from streamsvd.passes.ingest import n_passes
 from streamsvd.passes.products import ProductSum, product_of
 from streamsvd.plan import FIXED_BYTES, make_factor_plan, make_samples_plan
 from streamsvd.problem import Problem
@@ -354,7 +355,7 @@ def test_the_data_themselves(center: str | None, normalize: str | None) -> None:
     for source in kinds(X).values():
         told: list[int] = []
         made = data_of(source, center, normalize, on_samples=told.append)
-        assert sum(told) == 20
+        assert sum(told) == 20 * n_passes(center, normalize)
         np.testing.assert_allclose(made.data, Y, rtol=1e-9, atol=1e-11)
         np.testing.assert_allclose(made.diagonal, np.sum(Y**2, axis=1), rtol=1e-10)
         assert made.diagonal.sum() == pytest.approx(np.sum(Y**2))
@@ -474,8 +475,12 @@ def test_the_forecast_of_samples_holds(traced: Any) -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     problem = replace(of_factor(10**6, 10**6), rank=100)
-    with pytest.raises(ResourceError, match=r"rank 100 .* 762.94 MiB and is held .*lower rank"):
+    with pytest.raises(ResourceError, match=r"762.94 MiB and is held .* or fit fewer features"):
         make_factor_plan(problem, memory_limit=2**30)
+    few = replace(of_factor(10**6, 400), rank=100, reduction="factor")
+    with pytest.raises(ResourceError, match=r"rank 100 takes 762.94 MiB .* or lower rank$"):
+        make_factor_plan(few, memory_limit=2**31)
+    assert make_factor_plan(replace(few, rank=3), memory_limit=2**31)
     with pytest.raises(ResourceError, match="1000000 x 1000000 data take"):
         make_samples_plan(problem, memory_limit=2**30)
     planned = make_factor_plan(replace(of_factor(10**6, 400), rank=100), memory_limit=3 * 2**30)

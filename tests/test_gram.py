@@ -18,7 +18,15 @@ import zarr
 from helpers import COMBINATIONS, TWO_PASSES, normal, write_zarr
 from threadpoolctl import threadpool_limits
 
-from streamsvd import OptionError, ResourceError, SourceError, sizes, sparse_pca, sparse_svd
+from streamsvd import (
+    OptionError,
+    ResourceError,
+    SourceError,
+    sizes,
+    sparse_pca,
+    sparse_pca_cv,
+    sparse_svd,
+)
 from streamsvd.data.kinds import open_data
 from streamsvd.data.source import Source
 from streamsvd.options import Ask, Options
@@ -234,10 +242,24 @@ def test_too_large_for_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         "6000 x 6000",
         "274.70 MiB and is held 2 times",
         "memory_limit is 300.00 MiB",
-        "raise it",
-        "reduction",
+        "raise it, or fit fewer features, see feature_mask",
     ):
         assert words in str(raised.value), words
+
+
+def test_another_form_is_advised_where_it_can_be_asked_for() -> None:
+    """Each function is told of its own arguments alone; the advice works."""
+    X = np.zeros((3000, 40), dtype=np.float32)
+    X[:30] = normal(30, 40)
+    asked: dict[str, Any] = {"sample_axis": 1, "memory_limit": "290MiB"}
+    gram = asked | {"reduction": "gram"}
+    with pytest.raises(ResourceError, match=r'or pass reduction="factor"$'):
+        sparse_pca(X, 3, **gram)
+    assert sparse_pca(X, 3, **asked, reduction="factor").n_components == 3
+    with pytest.raises(ResourceError, match=r"or fit fewer features, see feature_mask$"):
+        sparse_pca(X, 3, refine=False, **gram)
+    with pytest.raises(ResourceError, match=r"folds, or fit fewer features, see feature_mask$"):
+        sparse_pca_cv(X, 3, max_fill=0.1, folds=2, **asked)
 
 
 def of_gram(n: int, n_samples: int, p: int, **sizes: int) -> Problem:

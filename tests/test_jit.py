@@ -173,7 +173,9 @@ def test_a_pickle_of_something_else(cache: Path) -> None:
 def test_one_file_that_is_lost(cache: Path) -> None:
     lost = next(path for path in files(cache) if path.name.startswith("supports.popcount"))
     lost.unlink()
-    assert run(cache) <= {"popcount", "bits_set"}
+    made = run(cache)
+    assert "popcount" in made
+    assert made <= {"popcount", "bits_set", "impl"}  # the last is Numba's
     assert lost.exists()
 
 

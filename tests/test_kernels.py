@@ -419,7 +419,8 @@ def check_report(report, X: np.ndarray, moves: list[tuple[int, int]], p: int) ->
     np.testing.assert_array_equal(report.columns, X[:, [moves[k][0] for k in report.held]].T)
     assert report.heads == [j for _, j in moves if p <= j < min(n, N)]
     if report.heads:
-        np.testing.assert_array_equal(report.head_columns, X[:, report.heads].T)
+        tops, diagonal = X[:p, report.heads], X[report.heads, report.heads]
+        np.testing.assert_array_equal(report.head_columns, np.vstack([tops, diagonal]).T)
     else:
         assert report.head_columns is None
 

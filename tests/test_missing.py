@@ -474,7 +474,7 @@ def test_estimators() -> None:
     result = pca(X)
     np.testing.assert_array_equal(model.components_, result.components.toarray())
     np.testing.assert_allclose(model.transform(rows), result.transform(X).T, atol=1e-12)
-    assert model.score(rows) == pytest.approx(result.accuracy(X).captured_variance)
+    assert model.score(rows) == pytest.approx(result.score(X))
     back = model.inverse_transform(model.transform(rows))
     assert np.isnan(back[:, list(DEAD)]).all()
     assert not np.isnan(back[:, KEPT]).any()

@@ -1,6 +1,7 @@
 """What a fit will take is known before it starts: integers in, integers out, or a refusal."""
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -54,29 +55,33 @@ MATRIX, ROWS = 100 * 10_000 * 8, 5 * 10_000 * 8
 BASE = planned(**SIZES | {"place": "given"}).peak_memory
 """All memory but that of the working matrix."""
 
+HELD = 100 * 8 + 32  # a column
 PLACES = [
-    # place, limit beyond BASE: in memory, rows held, peak beyond BASE
-    ("either", 100 * MATRIX, True, False, MATRIX),
-    ("either", MATRIX, True, False, MATRIX),
-    ("either", MATRIX - 1, False, True, ROWS),
-    ("either", ROWS, False, True, ROWS),
-    ("either", ROWS - 1, False, False, 0),
-    ("either", 0, False, False, 0),
-    ("disk", 100 * MATRIX, False, True, ROWS),
-    ("disk", ROWS, False, True, ROWS),
-    ("disk", ROWS - 1, False, False, 0),
-    ("disk", 0, False, False, 0),
-    ("memory", 100 * MATRIX, True, False, MATRIX),
-    ("memory", MATRIX, True, False, MATRIX),
-    ("given", 100 * MATRIX, False, False, 0),
-    ("given", 0, False, False, 0),
+    # place, limit beyond BASE: in memory, rows held, columns held, peak beyond BASE
+    ("either", 100 * MATRIX, True, False, 0, MATRIX),
+    ("either", MATRIX, True, False, 0, MATRIX),
+    ("either", MATRIX - 1, False, True, 313, ROWS + 313 * HELD),  # one in 32
+    ("either", ROWS + 5 * HELD, False, True, 2, ROWS + 2 * HELD),  # half of what is left
+    ("either", ROWS, False, True, 0, ROWS),
+    ("either", ROWS - 1, False, False, 240, 240 * HELD),
+    ("either", 0, False, False, 0, 0),
+    ("disk", 100 * MATRIX, False, True, 313, ROWS + 313 * HELD),
+    ("disk", ROWS, False, True, 0, ROWS),
+    ("disk", ROWS - 1, False, False, 240, 240 * HELD),
+    ("disk", 0, False, False, 0, 0),
+    ("memory", 100 * MATRIX, True, False, 0, MATRIX),
+    ("memory", MATRIX, True, False, 0, MATRIX),
+    ("given", 100 * MATRIX, False, False, 0, 0),
+    ("given", 0, False, False, 0, 0),
 ]
 
 
-@pytest.mark.parametrize(("place", "more", "in_memory", "hold_rows", "peak"), PLACES)
-def test_place(place: str, more: int, in_memory: bool, hold_rows: bool, peak: int) -> None:
+@pytest.mark.parametrize(("place", "more", "in_memory", "hold_rows", "held", "peak"), PLACES)
+def test_place(
+    place: str, more: int, in_memory: bool, hold_rows: bool, held: int, peak: int
+) -> None:
     made = planned(**SIZES | {"place": place, "memory_limit": BASE + more})
-    assert (made.in_memory, made.hold_rows) == (in_memory, hold_rows)
+    assert (made.in_memory, made.hold_rows, made.held_columns) == (in_memory, hold_rows, held)
     assert made.peak_memory == BASE + peak
     assert made.memory_limit == BASE + more
     row, column = 0, 0
@@ -96,11 +101,11 @@ LARGE_RESULT = {
 REFUSALS = [
     # place, changes: words of the remedy
     ("either", {}, "store the source in narrower chunks"),
-    ("either", LARGE_RESULT, "lower n_components or n_transforms"),
+    ("either", LARGE_RESULT, "make fewer transforms, n_transforms=99999 at most"),
     ("disk", {}, "store the source in narrower chunks"),
-    ("disk", LARGE_RESULT, "lower n_components or n_transforms"),
+    ("disk", LARGE_RESULT, "make fewer transforms, n_transforms=99999 at most"),
     ("given", {}, "store the source in narrower chunks"),
-    ("given", LARGE_RESULT, "lower n_components or n_transforms"),
+    ("given", LARGE_RESULT, "make fewer transforms, n_transforms=99999 at most"),
     ("memory", {}, "write the data to a Zarr store and fit that"),
 ]
 
@@ -116,6 +121,35 @@ def test_refusal_has_both_numbers_and_the_remedy(place: str, changes: dict, reme
     message = str(refused.value)
     assert f"needs about {format_bytes(needed)}" in message
     assert f"memory_limit is {format_bytes(needed - 1)}; raise it, or {remedy}" in message
+
+
+REMEDIES: list[tuple[dict[str, Any], int, str, dict[str, Any] | None]] = [
+    # changes, limit, words, and what they change
+    ({"n_transforms": 10**6}, 250 * MIB, r"make fewer transforms, n_transforms=\d+ at most", {}),
+    ({"n_features": 9000, "n_components": 900, "source_chunk": 1}, 400 * MIB,
+     "lower n_components", {"n_components": 9}),
+    ({"source_chunk": 10**6, "n_samples": 10**6}, GIB, "store the source in narrower chunks",
+     {"source_chunk": 10}),
+    ({"n_features": 10**7, "n_transforms": 10**6, "n_components": 2, "source_chunk": 1}, GIB,
+     "lower n_transforms and lower n_components", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "limit", "words", "remedy"), REMEDIES)
+def test_the_remedy_works(
+    changes: dict[str, Any], limit: int, words: str, remedy: dict[str, Any] | None
+) -> None:
+    """Alone where it is said alone; of transforms as many as are said, and no more."""
+    sizes = SIZES | changes | {"memory_limit": limit}
+    with pytest.raises(ResourceError, match=f"raise it, or {words}$") as refused:
+        planned(**sizes)
+    if remedy is None:
+        return
+    for most in map(int, re.findall(r"n_transforms=(\d+)", str(refused.value))):
+        remedy = {"n_transforms": most}
+        with pytest.raises(ResourceError):
+            planned(**sizes | {"n_transforms": most + 1})
+    assert planned(**sizes | remedy).peak_memory <= limit
 
 
 def test_the_parts_of_a_refusal_are_named() -> None:
@@ -464,7 +498,7 @@ def test_too_little_disk_has_both_numbers(tmp_path: Path) -> None:
     check_free_disk(tmp_path, 1)
     with pytest.raises(ResourceError) as refused:
         check_free_disk(tmp_path, 2**62)
-    for word in (f"{2**62:,}", "bytes free", str(tmp_path), "workspace="):
+    for word in ("needs 4096.00 PiB", "GiB free", str(tmp_path), "workspace="):
         assert word in str(refused.value)
 
 

@@ -355,8 +355,14 @@ def test_a_numpy_integer(reduced: SVDResult) -> None:
 
 
 def test_other_features(in_place: SVDResult) -> None:
-    with pytest.raises(OptionError, match="31 features, the fit had 30"):
+    with pytest.raises(OptionError, match=r"31 features, the fit had 30; pass the same features$"):
         in_place.refine(normal(31, 50))
+    for axis in (0, 1):  # advice on the axis where it helps alone, and that which helps
+        turned = f"the fit had 30; pass sample_axis={1 - axis} if samples are on the other axis$"
+        with pytest.raises(OptionError, match=turned):
+            in_place.refine(X if axis == 0 else X.T, sample_axis=axis)
+        with pytest.raises(OptionError, match=r"the fit had 30; pass the same features$"):
+            in_place.refine(X[:29] if axis else X[:29].T, sample_axis=axis)
 
 
 def test_other_samples(in_place: SVDResult) -> None:

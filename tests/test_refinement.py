@@ -9,8 +9,10 @@ from helpers import KINDS, data_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from sklearn.datasets import load_iris
 from threadpoolctl import threadpool_limits
 
+from streamsvd import sparse_pca
 from streamsvd.refinement import Factor, Gram, Samples, refine, refine_path
 from streamsvd.refinement.disjoint import disjoint
 from streamsvd.refinement.moves import separate
@@ -87,6 +89,32 @@ def test_each_kind_and_shape(kind: str, n: int, p: int) -> None:
         X = data_of(np.random.default_rng(seed), kind, n)
         for budget in (p, 2 * p, n * p):
             check(Gram(X @ X.T), X @ X.T, p, budget, n)
+
+
+def iris() -> np.ndarray:
+    X = load_iris().data.T
+    return X - X.mean(axis=1, keepdims=True)
+
+
+def test_what_rounding_leaves_of_zeros_is_zero() -> None:
+    """Entries that orthonormality alone makes zero are no nonzeros."""
+    X = iris()
+    for budget in range(4, 17):
+        components = refine(Gram(X @ X.T), 4, budget).components
+        sizes = np.repeat(np.diff(components.indptr), np.diff(components.indptr))
+        assert np.all(np.abs(components.data) > np.finfo(float).eps / (4 * sizes))
+        product = (components @ components.T).toarray()
+        np.testing.assert_allclose(product, np.eye(4), atol=1e-15)
+
+
+def test_no_start_within_the_budget() -> None:
+    """The convex relaxation may lead to none; what was found before stands."""
+    X = iris()
+    X /= X.std(axis=1, keepdims=True)
+    made = sparse_pca(X, 2, max_nonzeros=2, reduction="factor", effort="high")
+    plain = sparse_pca(X, 2, max_nonzeros=2, reduction="factor")
+    assert made.n_nonzeros == 2
+    assert made.explained_variance.sum() >= plain.explained_variance.sum()
 
 
 def correlated(n: int = 60, n_samples: int = 150, seed: int = 0) -> np.ndarray:

@@ -270,7 +270,8 @@ def test_estimators() -> None:
     assert_alike(model.result_, sparse_pca(repeated(X), 3, max_fill=0.4))
     score = model.score(repeated(X).T)
     assert model.score(X.T, sample_weight=W) == pytest.approx(score, rel=1e-12)
-    assert model.explained_variance_ratio_.sum() == pytest.approx(score, rel=1e-9)
+    share = model.result_.accuracy(repeated(X), sample_axis=1).captured_variance
+    assert model.explained_variance_ratio_.sum() == pytest.approx(share, rel=1e-9)
 
 
 def test_the_command_line(tmp_path: Path) -> None:

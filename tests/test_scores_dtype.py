@@ -70,7 +70,7 @@ def test_the_command_line_and_a_cluster(made: SVDResult, tmp_path: Path) -> None
     args = ["transform", str(tmp_path / "r"), str(source), "--out", str(tmp_path / "s"), "--quiet"]
     done = CliRunner().invoke(main, [*args, "--dtype", "float32"], catch_exceptions=False)
     assert "3 x 120, float32" in done.output
-    where: dict[str, Any] = {"n_workers": 2, "processes": False, "dashboard_address": None}
+    where: dict[str, Any] = {"n_workers": 2, "processes": False, "dashboard_address": ":0"}
     with distributed.LocalCluster(**where) as cluster, distributed.Client(cluster) as client:
         found = made.transform(source, tmp_path / "c", dtype="float32", client=client)
     np.testing.assert_array_equal(found[:], made.transform(X).astype(np.float32))

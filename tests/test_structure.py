@@ -147,10 +147,8 @@ def test_sizes() -> None:
 # ------------------------------------------------------------------------------------ importing
 
 PROBE = """
-import json, sys, time
-before = time.process_time()
+import json, sys
 import streamsvd
-seconds = time.process_time() - before
 kernels = {
     name: len(value.signatures)
     for module in list(sys.modules.values())
@@ -158,7 +156,7 @@ kernels = {
     for name, value in vars(module).items()
     if hasattr(value, "py_func")
 }
-print(json.dumps({"seconds": seconds, "kernels": kernels, "modules": list(sys.modules)}))
+print(json.dumps({"kernels": kernels, "modules": list(sys.modules)}))
 """
 
 
@@ -176,13 +174,19 @@ def test_importing_compiles_nothing(after_import: dict[str, Any]) -> None:
     assert set(kernels.values()) == {0}
 
 
-def test_importing_is_quick(after_import: dict[str, Any]) -> None:
-    """Half a second of CPU; a noisy machine is forgiven."""
-    assert after_import["seconds"] < 2
-
-
 @pytest.mark.parametrize(
-    "package", ["distributed", "matplotlib", "sklearn", "pandas", "dask.array", "click"]
+    "package",
+    [
+        "click",
+        "dask.array",
+        "distributed",
+        "matplotlib",
+        "pandas",
+        "scipy.ndimage",
+        "scipy.optimize",
+        "scipy.stats",
+        "sklearn",
+    ],
 )
 def test_importing_does_not_import(after_import: dict[str, Any], package: str) -> None:
     assert "numba" in after_import["modules"]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -73,6 +74,35 @@ def test_text_of_many_components_is_short() -> None:
     text = repr(sparse_svd(X, 15, n_transforms=30))
     assert "... and 5 more" in text
     assert len(text.splitlines()) < 25
+
+
+@pytest.mark.parametrize(
+    ("options", "why", "words"),
+    [
+        ({"max_fill": 0.2}, "budget", "the budget of 16 nonzeros is spent"),
+        (
+            {"max_nonzeros_per_component": 3},
+            "budget",
+            "the budget of 12 nonzeros, at most 3 a component, is spent",
+        ),
+        ({"max_fill": 1.0, "n_transforms": 9}, "n_transforms", "as many as were to be made"),
+        ({"max_fill": 0.9, "tol": 0.9}, "converged", r"no other would .* more than tol=0\.9"),
+        ({"max_fill": 0.9, "tol": 0.0, "X": np.eye(20)}, "converged", "no other would improve"),
+        ({"max_nonzeros": 4, "X": np.eye(20)}, "converged", "no other would improve the fit by"),
+    ],
+)
+def test_why_the_fit_ended(options: dict[str, Any], why: str, words: str) -> None:
+    """A budget ends it only where without that there were another transform to make."""
+    data = options.pop("X", X)
+    made = sparse_pca(data, P, refine=False, center=None, **options)
+    assert made.stopped == why
+    k = len(made.log)
+    assert re.search(rf"\n  transforms +{k}; {words}", repr(made)), repr(made)
+    if why == "budget":
+        lifted = {"max_fill": 1.0, "n_transforms": k + 1}
+        assert len(sparse_pca(data, P, refine=False, center=None, **lifted).log) == k + 1
+    if k:
+        assert re.search(rf"transforms +{k - 1}; of the {k} of the fit\n", repr(made.at(k - 1)))
 
 
 def test_html_has_what_the_text_has(result: SVDResult) -> None:

@@ -239,7 +239,7 @@ def test_the_budget_is_never_passed_and_used_as_far_as_possible(
     options: dict[str, Any] = {"reduction": "gram", "fill_penalty": alpha, "pivot": True}
     options |= {"batch_size": batch_size, "tol": tol}
     result = sparse_svd(X, P, max_nonzeros=budget, n_transforms=5000, **options)
-    assert result.stopped == "converged"
+    assert result.stopped in ("budget", "converged")
     assert np.all(result.history.n_nonzeros <= budget)
     if alpha == 0:
         assert open_pairs(result, X) == []
@@ -255,7 +255,7 @@ def test_the_budget_ends_the_run(fill: float, alpha: float) -> None:
         patch.setattr("streamsvd.options.options.MOST_TRANSFORMS", 20_000)
         options: dict[str, Any] = {"reduction": "gram", "fill_penalty": alpha}
         result = sparse_svd(normal(30, 200), 3, max_fill=fill, **options)
-    assert result.stopped == "converged"
+    assert result.stopped == ("budget" if fill < 1 else "converged")
 
 
 @pytest.mark.parametrize("cap", [1, 2, 5, 24])

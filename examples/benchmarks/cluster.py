@@ -3,12 +3,13 @@
     python examples/benchmarks/cluster.py
     python examples/benchmarks/cluster.py --mnist FOLDER --workers 2
 
-For some sizes, numbers of workers (processes of this machine) and batch sizes: milliseconds and
-bytes a transform, and what the model says. The model adds up what is measured apart in the same
-run:
+For some sizes, numbers of workers (processes of this machine) and batch sizes: milliseconds a
+transform, what the model says, and what is counted on the wires in a run of its own: round trips,
+which are calls of a worker with its answer, and bytes. The model adds up what is measured apart in
+the same run:
 
-    round trip      calls of an actor on each worker that do nothing, with what a batch sends and
-                    what comes back, of few features; shared by the transforms of a batch
+    round trip      calls of an actor that do nothing, on one worker or all, with what a batch sends
+                    and what comes back, of few features; shared by the transforms of a batch
     network         the bytes of more features, over the rate of one large array
     rows, columns   the transforms in one process, shared by the workers that have a core
     coordinator     the same with next to no samples
@@ -24,18 +25,21 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
 import zarr
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, wait
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from datasets import center_columns, load
+from wire import Counts, counted
 
 from streamsvd import sparse_svd
+from streamsvd.cluster import ClusterColumns
+from streamsvd.cluster.line import Line, Listener, read, written
 from streamsvd.matrix.partition import Partition
 from streamsvd.system import n_cpus
 
@@ -63,14 +67,43 @@ def transforms(path: Path, p: int, m: int, batch_size: int, client: Any = None) 
     return (times[-1] - times[0]) / (m - batch_size)
 
 
-def mean_batch(path: Path, p: int, m: int, batch_size: int) -> float:
-    """Transforms in a batch."""
-    with patch.object(Partition, "apply", autospec=True, side_effect=Partition.apply) as calls:
-        sparse_svd(path, p, n_transforms=m, batch_size=batch_size, progress=False)
-    return m / calls.call_count
+class Traffic(NamedTuple):
+    """What a run moved, and what that took."""
+
+    batches: list[Any]
+    """The pairs (k, 2) of each batch."""
+    counts: Counts
+    """What was counted while they were made."""
+
+    @property
+    def n_transforms(self) -> int:
+        """Transforms of all batches."""
+        return sum(len(pairs) for pairs in self.batches)
 
 
-class Echo:
+def traffic(client: Any, path: Path, p: int, m: int, batch_size: int) -> Traffic:
+    """Count what goes over the wires after the first batch."""
+    batches: list[Any] = []
+    marks: list[tuple[int, Counts]] = []
+    broadcast = ClusterColumns.broadcast
+
+    def noted(self: Any, method: Any, *args: Any) -> Any:
+        if method is Partition.apply:
+            batches.append(args[0].copy())
+        return broadcast(self, method, *args)
+
+    with counted(client) as wire, patch.object(ClusterColumns, "broadcast", noted):
+
+        def mark(stage: str, done: int, total: int) -> None:
+            if stage == "transforms" and (not marks or done == total):
+                marks.append((len(batches), wire.counts()))
+
+        sparse_svd(path, p, n_transforms=m, batch_size=batch_size, client=client, progress=mark)
+    (first, before), (last, after) = marks[0], marks[-1]
+    return Traffic(batches[first:last], after.since(before))
+
+
+class Echo(Listener):
     """An actor that does nothing, or takes an array and gives it back."""
 
     def nothing(self, pairs: Any, *args: Any) -> Any:
@@ -85,36 +118,79 @@ class Echo:
         return array
 
 
-def network(client: Any, batch_sizes: list[int]) -> tuple[list[float], float]:
-    """Seconds of a round trip to all workers, and bytes a second, both ways together."""
+class Trip(NamedTuple):
+    """Seconds of a round trip."""
+
+    one: float
+    """To one worker."""
+    all: float
+    """To all at once."""
+
+
+def network(client: Any, batch_sizes: list[int]) -> tuple[list[Trip], float]:
+    """Round trips, and bytes a second, both ways together."""
     addresses = sorted(client.scheduler_info(n_workers=-1)["workers"])
-    actors = [client.submit(Echo, actor=True, workers=[a], pure=False).result() for a in addresses]
+    actors = [client.submit(Echo, actor=True, workers=[a], pure=False) for a in addresses]
+    wait(actors)
+    line = Line(client)
+    line.reach(addresses[0], actors[0].key)
 
-    def all_at_once(count: int) -> None:
+    def ask(count: int, message: bytes) -> None:
+        futures = [
+            line.ask(address, actor.key, message)
+            for address, actor in zip(addresses[:count], actors, strict=False)
+        ]
+        for future in futures:
+            read(future.result(timeout=20))
+
+    trips = []
+    for count in batch_sizes:
         factors, columns = np.zeros((count, 2, 2)), np.zeros((count, 100), dtype=np.float32)
-        sent = (np.zeros((count, 2), dtype=np.int64), factors, factors, columns)
-        for future in [actor.nothing(*sent) for actor in actors]:
-            future.result(timeout=2)
-
+        sent = written("nothing", np.zeros((count, 2), dtype=np.int64), factors, factors, columns)
+        one, everyone = (mean(partial(ask, k, sent), 300) for k in (1, len(actors)))
+        trips.append(Trip(one, everyone))
     array = np.zeros(2**20, dtype=np.uint8)
-    trips = [median(partial(all_at_once, count), 300) for count in batch_sizes]
-    return trips, 2 * array.nbytes / median(lambda: actors[0].echo(array).result(), 30)
+    return trips, 2 * array.nbytes / mean(partial(ask, 1, written("echo", array)), 30)
 
 
-def median(work: Callable[[], Any], repeat: int) -> float:
-    """Median seconds of a call."""
+def mean(work: Callable[[], Any], repeat: int) -> float:
+    """Mean seconds of a call, as a run has them."""
     times = []
     for _ in range(repeat):
         start = time.perf_counter()
         work()
         times.append(time.perf_counter() - start)
-    return float(np.median(times))
+    return sum(times) / repeat
 
 
-def bytes_of(n: int, p: int, n_workers: int, batch: float, itemsize: int = 4) -> int:
-    """Bytes a transform: column out, tail bests back, head row and column back from one worker."""
-    out = n_workers * (n * itemsize + 2 * 4 * 8)
-    return round(out + n_workers * p * (itemsize + 8) / batch + 2 * n * itemsize)
+CALL_BYTES = 900
+"""Of a call and its answer, beside the arrays in them."""
+
+
+def is_of_all(pairs: Any, n: int) -> bool:
+    """Whether a batch is sent to all workers: it turns rows."""
+    return bool(np.any(pairs[:, 1] < n))
+
+
+def bytes_of(batches: list[Any], n: int, p: int, n_workers: int, itemsize: int = 4) -> float:
+    """Bytes a transform, straight to the workers.
+
+    Pairs and left factors to all that turn rows; a column to the worker that combines it and back;
+    a head row back from one; largest tail entries from all.
+    """
+    total, column = 0, n * itemsize
+    for pairs in batches:
+        n_rows, n_columns = np.sum(pairs[:, 1] < n), np.sum(pairs[:, 1] >= p)
+        asked = n_workers if n_rows else min(n_columns, n_workers)
+        total += asked * (CALL_BYTES + p * (itemsize + 8)) + n_workers * n_rows * 48
+        total += n_rows * column + n_columns * (2 * column + 80)
+    return total / sum(len(pairs) for pairs in batches)
+
+
+def trips_of(batches: list[Any], n: int, n_workers: int) -> float:
+    """Round trips a batch."""
+    trips = [n_workers if is_of_all(b, n) else min(len(b), n_workers) for b in batches]
+    return sum(trips) / len(trips)
 
 
 def measure(path: Path, few: Path, n: int, n_samples: int, args: argparse.Namespace) -> None:
@@ -122,7 +198,6 @@ def measure(path: Path, few: Path, n: int, n_samples: int, args: argparse.Namesp
     p, m, sizes = args.components, args.transforms, args.batch_sizes
     here = [transforms(path, p, m, size) for size in sizes]
     coordinator = [transforms(few, p, m, size) for size in sizes]
-    batch = [mean_batch(path, p, m, size) for size in sizes]
     for n_workers in args.workers:
         with (
             LocalCluster(
@@ -133,22 +208,30 @@ def measure(path: Path, few: Path, n: int, n_samples: int, args: argparse.Namesp
             trips, rate = network(client, sizes)
             transforms(path, p, 3 * max(sizes), max(sizes), client)  # compiles
             measured = [transforms(path, p, m, size, client) for size in sizes]
+            moved = [traffic(client, path, p, m, size) for size in sizes]
         for k, size in enumerate(sizes):
+            batches, counts = moved[k].batches, moved[k].counts
             work = max(here[k] - coordinator[k], 0.0) / min(n_workers, n_cpus())
-            sent = bytes_of(n, p, n_workers, batch[k])
-            model = trips[k] / batch[k] + sent / rate + work + coordinator[k]
+            share = np.mean([is_of_all(pairs, n) for pairs in batches])
+            trip = share * trips[k].all + (1 - share) * trips[k].one
+            size_of, sent = moved[k].n_transforms / len(batches), bytes_of(batches, n, p, n_workers)
+            model = trip / size_of + sent / rate + work + coordinator[k]
             print(
-                f"  {n:8} {n_workers:8} {size:6} {batch[k]:7.1f} {1e3 * measured[k]:13.2f} "
-                f"{1e3 * model:10.2f} {measured[k] / model:7.2f} {1e3 * trips[k]:7.2f} "
-                f"{sent:12}"
+                f"  {n:8} {n_workers:8} {size:6} {size_of:7.1f} {1e3 * measured[k]:9.2f} "
+                f"{1e3 * model:9.2f} {measured[k] / model:6.2f} {1e3 * trip:6.2f} "
+                f"{counts.trips / len(batches):12.2f} {counts.sent / len(batches):14.0f} "
+                f"{sent * size_of:12.0f}"
             )
     for k, size in enumerate(sizes):
-        far = 100 * trips[k] / args.workers[-1] / batch[k]
-        far += bytes_of(n, p, 100, batch[k]) / rate + coordinator[k]
+        batches = moved[k].batches
+        far = trips_of(batches, n, 100) * trips[k].all / args.workers[-1]
+        far *= len(batches) / moved[k].n_transforms
+        far += bytes_of(batches, n, p, 100) / rate + coordinator[k]
         far += (here[k] - coordinator[k]) * (1e9 / 100) / n_samples
         print(
             f"  {n:8}      100 workers of 10^9 samples, on paper, batches of {size}: "
-            f"{1e3 * far:.0f} ms a transform, {bytes_of(n, p, 100, batch[k])} bytes"
+            f"{1e3 * far:.0f} ms and {bytes_of(batches, n, p, 100):.0f} bytes a transform, "
+            f"{trips_of(batches, n, 100):.1f} trips a batch"
         )
 
 
@@ -165,8 +248,8 @@ def main() -> None:
     args = parser.parse_args()
     print(f"p = {args.components}, {args.transforms} transforms, {n_cpus()} cores")
     print(
-        "  features  workers  batch    mean   ms measured   ms model   ratio    trip   "
-        "bytes a transform"
+        "  features  workers  batch    mean  measured  ms model  ratio   trip  "
+        "trips a batch  bytes a batch  of the model"
     )
     with tempfile.TemporaryDirectory() as folder:
         if args.mnist:

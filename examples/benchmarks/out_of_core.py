@@ -3,9 +3,10 @@
     python examples/benchmarks/out_of_core.py --size 16GiB --memory-limit 1GiB --folder /tmp
 
 Makes a float32 store of the given size, then, each from a cold cache: reads it once, copies it
-once, and fits it. Prints seconds of the ingest, of row moves and of column moves, and the bytes
-that went to and from the disk against the least possible. Run it under ``prlimit --data=BYTES`` to
-cap anonymous memory, or in a memory control group to cap the page cache too.
+once, and fits it. Prints seconds of the ingest, of row moves and of column moves, how many columns
+were asked of the disk, and the bytes that went to and from it. Run it under
+``prlimit --data=BYTES`` to cap anonymous memory, or in a memory control group to cap the page cache
+too.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from dask.utils import format_bytes, parse_bytes
 
 from streamsvd import SVDResult, sparse_svd
 from streamsvd.matrix.partition import Partition
+from streamsvd.matrix.prefetch import PagePrefetch
 
 
 def make_store(path: Path, n: int, n_samples: int, chunk: int) -> None:
@@ -77,21 +79,21 @@ def disk_bytes() -> tuple[int, int]:
 
 
 @contextmanager
-def timed(name: str, spent: dict[str, list[float]]) -> Iterator[None]:
-    """Collect the seconds of each call of a method of `Partition`."""
-    method = getattr(Partition, name)
+def timed(of: type, name: str, spent: dict[str, list[float]]) -> Iterator[None]:
+    """Collect the seconds of each call of a method."""
+    method = getattr(of, name)
 
-    def timing(self: Partition, *args: Any) -> Any:
+    def timing(self: Any, *args: Any) -> Any:
         start = time.perf_counter()
         out = method(self, *args)
         spent.setdefault(name, []).append(time.perf_counter() - start)
         return out
 
-    setattr(Partition, name, timing)
+    setattr(of, name, timing)
     try:
         yield
     finally:
-        setattr(Partition, name, method)
+        setattr(of, name, method)
 
 
 def warm_up(args: argparse.Namespace) -> None:
@@ -136,19 +138,21 @@ def main() -> None:
     shutil.rmtree(copy)
     cool(source)
 
-    stages: dict[str, list[float]] = {}
+    ends: dict[str, tuple[float, int, int]] = {}
 
     def clock(stage: str, done: int, total: int) -> None:
-        stages.setdefault(stage, []).append(time.perf_counter())
+        ends[stage] = (time.perf_counter(), *disk_bytes())
 
     spent: dict[str, list[float]] = {}
     results: list[SVDResult] = []
-    before = disk_bytes()
     os.environ["TMPDIR"] = str(args.folder)
     tempfile.tempdir = None
     start = time.perf_counter()
     names = ("_ask_for", "_rotate_rows", "_rotate_column")
-    with timed(names[0], spent), timed(names[1], spent), timed(names[2], spent):
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(timed(Partition, name, spent))
+        stack.enter_context(timed(PagePrefetch, "column", spent))
         results.append(
             sparse_svd(
                 str(source),
@@ -161,21 +165,24 @@ def main() -> None:
             )
         )
     whole = time.perf_counter() - start
-    after = disk_bytes()
-    ingesting = stages["ingest"][-1] - start
-    moving = stages["transforms"][-1] - stages["ingest"][-1]
+    ingesting = ends["ingest"][0] - start
+    moving, moved_in, moved_out = (
+        after - before for before, after in zip(ends["ingest"], ends["transforms"], strict=True)
+    )
     asking, rows, columns = (spent.get(name, [0.0]) for name in names)
     pairs = results[0].pairs
     far_rows = int(((pairs[:, 1] >= args.components) & (pairs[:, 1] < n)).sum())
-    least_rows = far_rows * 4 * n_samples
-    least_columns = 4096 * n * len(np.unique(pairs[pairs[:, 1] >= args.components, 1] // 1024))
+    pages = np.unique(pairs[pairs[:, 1] >= args.components, 1] // 1024)
 
     print(f"  read the store once       {reading:8.1f} s  {size / reading / 1e9:6.2f} GB/s")
     print(f"  copy the store once       {copying:8.1f} s")
     print(f"  fit                       {whole:8.1f} s")
     print(f"    ingest                  {ingesting:8.1f} s  {ingesting / copying:6.2f} of a copy")
     print(f"    {m} moves              {moving:8.1f} s  {moving / reading:6.2f} of a read")
-    print(f"      asking for pages      {sum(asking):8.1f} s")
+    print(
+        f"      asking for pages      {sum(asking):8.1f} s  of {len(spent.get('column', []))} of "
+        f"{len(columns)} columns"
+    )
     print(
         f"      {len(rows)} row moves         {sum(rows):8.1f} s  "
         f"{1e3 * sum(rows) / max(len(rows), 1):6.1f} ms each ({far_rows} of them on the disk)"
@@ -184,13 +191,12 @@ def main() -> None:
         f"      {len(columns)} column moves      {sum(columns):8.1f} s  "
         f"{1e3 * sum(columns) / len(columns):6.1f} ms each"
     )
-    print(f"  read from disk            {format_bytes(after[0] - before[0])}")
+    print(f"      read from disk        {format_bytes(moved_in)}, {moved_in / size:.2f} stores")
     print(
-        f"    least: source {format_bytes(size)}, rows {format_bytes(least_rows)}, "
-        f"pages of columns {format_bytes(least_columns)}"
+        f"        rows {format_bytes(far_rows * 4 * n_samples)}, pages of all columns "
+        f"{format_bytes(4096 * n * len(pages))}"
     )
-    print(f"  written                   {format_bytes(after[1] - before[1])}")
-    print(f"    least: working store {format_bytes(size)}, rows {format_bytes(least_rows)}")
+    print(f"      written               {format_bytes(moved_out)}, {moved_out / size:.2f} stores")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(f"  peak resident, mapped pages included: {format_bytes(peak)}")
     print(f"  {results[0]}")

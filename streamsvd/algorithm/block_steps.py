@@ -150,7 +150,7 @@ def block_algorithm(
     picks : iterator of (p,) arrays, optional
         Columns given from outside (random selection) instead of the best ones.
     supports : BlockSupports, optional
-        Stops before the step that would pass the budget.
+        Stops before the step that would pass the budget, and says ``"budget"``.
 
     Notes
     -----
@@ -173,7 +173,7 @@ def block_algorithm(
         rows = indices[indices < coordinator.n_features]
         g, h = block_factors(panel[rows].astype(np.float64), coordinator.symmetric)
         if supports is not None and not supports.take_in(rows, g):
-            return "converged"
+            return "budget"
         columns = coordinator.rotate(indices, g, h, panel)
         reports = executor.broadcast(
             Partition.apply_block, selection, rows, g, beyond, columns, *coordinator.held

@@ -97,6 +97,14 @@ class Coordinator:
         )
         return moves.first(found)
 
+    def is_held_back(self, threshold: float) -> bool:
+        """Whether there are pairs to pick but for the limits of nonzeros, which it lifts."""
+        if self._supports is None:
+            return False
+        self._supports.lift()
+        self._update_scores(np.full((1, 2), -1), np.empty((1, 2)))
+        return len(self.best(1, threshold).pairs) > 0
+
     def given(self, pick: tuple[int, int, float] | None) -> Moves:
         """As `best`, of one pair ``(i, j, X[i, j])`` that comes from outside, or none."""
         moves = self._room_for(1)
@@ -147,7 +155,7 @@ class Coordinator:
             if report.head_columns is not None:
                 for c, j in enumerate(report.heads):
                     self.head[:, j] = report.head_columns[c, :p]
-                    self.diag[j] = report.head_columns[c, j]
+                    self.diag[j] = report.head_columns[c, p]
         self._update_scores(moves.pairs, moves.values)
 
     @property

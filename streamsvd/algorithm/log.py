@@ -1,5 +1,6 @@
 """The transform log, from which everything else follows: pairs and 2x2 factors."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -214,13 +215,20 @@ class TransformLog:
         places[held] = np.searchsorted(columns, pairs[held])
         replay_panel(panel, pairs, places, self.g[part], self.h[part])
 
-    def replay_rows(self, working: WorkingMatrix, first: int, steps: range) -> None:
+    def replay_rows(
+        self,
+        working: WorkingMatrix,
+        first: int,
+        steps: range,
+        on_samples: Callable[[int], None] = lambda n: None,
+    ) -> None:
         """Apply the row rotations of some transforms to `working`, the columns `first` and on."""
         part = slice(steps.start, steps.stop)
         rotates = self.pairs[part, 1] < self.n_features
         rows, factors = self.pairs[part][rotates], self.g[part][rotates]
         for start, stop, chunk in working.sweep():
             replay_rows(chunk, stop - start, rows, factors)
+            on_samples(stop - start)
 
 
 def in_feature_order(rows: sparse.csr_array, order: Array) -> sparse.csr_array:

@@ -36,7 +36,14 @@ class Method(Protocol):
         """Get ready to go on from where the working matrix, and the log, stand."""
 
     def run(self, executor: Executor, threshold: float, after_step: AfterStep) -> str:
-        """Make transforms; see `algorithm_1`."""
+        """Make transforms; see `algorithm_1`.
+
+        Says why they ended, as there, or ``"budget"`` where a limit of nonzeros allows no other.
+        """
+
+    @property
+    def done(self) -> int:
+        """How much of what ends the run: transforms, or nonzeros where a budget of these does."""
 
     @property
     def lead(self) -> Array:
@@ -50,33 +57,44 @@ class Pairs:
         self._problem, self._options = problem, options
         self.log = TransformLog(problem.n_components, problem.n_features, problem.n_columns)
         self._coordinator: Coordinator
+        self._supports: Supports | None = None
 
     def take_up(self, leading: Leading, executor: Executor) -> None:
         """Build the coordinator and its scores."""
-        problem, supports = self._problem, None
+        problem, options = self._problem, self._options
         p, n = problem.n_components, leading.n_features
         if problem.counts_fill:
             most = p * n if problem.budget is None else problem.budget
-            cap = self._options.max_nonzeros_per_component
-            supports = Supports(p, n, problem.fill_penalty, most, cap)
-            supports.replay(self.log)
+            cap = options.max_nonzeros_per_component
+            self._supports = Supports(p, n, problem.fill_penalty, most, cap)
+            self._supports.replay(self.log)
         self._coordinator = make_coordinator(
-            leading, p, problem.selection, supports, problem.is_reduced
+            leading, p, problem.selection, self._supports, problem.is_reduced
         )
         self._coordinator.start_up(executor.broadcast(Partition.start_up))
 
     def run(self, executor: Executor, threshold: float, after_step: AfterStep) -> str:
-        """Make transforms; see `algorithm_1`."""
+        """Make transforms; see `Method`."""
         problem, coordinator = self._problem, self._coordinator
         batch, m = self._options.batch_size, problem.n_transforms
         picks: Iterator[tuple[int, int, float]] | None = None
         if problem.selection == "random":
             picks = random_pairs(coordinator, executor, problem.seed, len(self.log))
-        elif executor.here is not None:
-            return algorithm_1_here(
+        if picks is None and executor.here is not None:
+            why = algorithm_1_here(
                 coordinator, executor.here, self.log, m, threshold, batch, after_step
             )
-        return algorithm_1(coordinator, executor, self.log, m, threshold, batch, picks, after_step)
+        else:
+            why = algorithm_1(
+                coordinator, executor, self.log, m, threshold, batch, picks, after_step
+            )
+        return "budget" if why == "converged" and coordinator.is_held_back(threshold) else why
+
+    @property
+    def done(self) -> int:
+        """How much of what ends the run: transforms, or nonzeros where a budget of these does."""
+        ends = self._options.ends_with_budget(self._problem.n_features)
+        return self._supports.n_nonzeros if ends and self._supports else len(self.log)
 
     @property
     def lead(self) -> Array:
@@ -111,6 +129,11 @@ class Blocks:
         return block_algorithm(
             coordinator, executor, log, problem.n_transforms, threshold, picks, after_step, supports
         )
+
+    @property
+    def done(self) -> int:
+        """Steps."""
+        return len(self.log)
 
     @property
     def lead(self) -> Array:

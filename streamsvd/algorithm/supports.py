@@ -64,6 +64,16 @@ class Supports:
         self.weights = (1.0 + np.arange(2 * n + 1)) ** -fill_penalty
         self.max_nonzeros = max_nonzeros
         self._cap = n if max_per_component is None else max_per_component
+        self._count()
+
+    def lift(self) -> None:
+        """Limit nothing from here on."""
+        p, n = self.added.shape
+        self.max_nonzeros, self._cap = p * n, n
+        self._count()
+
+    def _count(self) -> None:
+        p, n = self.added.shape
         for i in range(p):
             count_added(self._sizes, self._common, self.added, i, i + 1, n, self._cap)
 

@@ -13,7 +13,7 @@ from streamsvd.result import SVDResult
 
 def sparse_pca(
     X: Any,
-    n_components: int | float,
+    n_components: int | float | None,
     *,
     max_fill: float | None = None,
     max_nonzeros: int | None = None,

@@ -15,7 +15,7 @@ from streamsvd.result import SVDResult
 
 def sparse_svd(
     X: Any,
-    n_components: int | float,
+    n_components: int | float | None,
     *,
     n_transforms: int | None = None,
     algorithm: str = "coordinate",
@@ -70,8 +70,9 @@ def sparse_svd(
         a CSR or CSC matrix of SciPy, a table of pandas, polars or pyarrow, an xarray.DataArray, an
         AnnData in memory, backed or in Zarr. A list of DataArrays, or a Dataset, are several
         variables of the same samples, whose features stand side by side. Never written.
-    n_components : int or float
-        `p`, from 1 to ``min(n, N)``. Between 0 and 1, a share of the variance: the fewest
+    n_components : int, float or None
+        `p`, from 1 to ``min(n, N)``, which None stands for, of the features that take part and
+        have a value. Between 0 and 1, a share of the variance: the fewest
         components of PCA, which are dense, that explain more than that, counted as in scikit-learn;
         sparse ones within a budget explain less. From the eigenvalues of ``X X^T``, once it is
         summed up: with ``reduction="gram"`` (``4 n^3 / 3`` operations) or ``"samples"``; only then
@@ -231,8 +232,9 @@ def sparse_svd(
         workers can open (for ``reduction="gram"`` also a Dask array). A worker that is lost is made
         up for by the others; `memory_limit` is that of each worker.
     progress : bool or callable, optional
-        True for a progress bar, False for none; by default a bar on a terminal. A callable is
-        given ``(stage, done, total)``.
+        True for progress bars, False for none; by default those on a terminal or in a notebook, of
+        what takes longer than half a second. A callable is given ``(stage, done, total)``; `total`
+        is 0 where nobody knows it.
 
     Returns
     -------
@@ -276,7 +278,7 @@ def sparse_svd(
     return fit(X, Options.of(locals()), progress, client)
 
 
-def plan_svd(X: Any, n_components: int | float, **options: Any) -> Plan:
+def plan_svd(X: Any, n_components: int | float | None, **options: Any) -> Plan:
     """What `sparse_svd` with these arguments will take, without doing any of it.
 
     Parameters

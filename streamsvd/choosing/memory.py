@@ -1,5 +1,7 @@
 """What a cross-validation will take, before it starts: integer arithmetic."""
 
+from dataclasses import replace
+
 from dask.utils import format_bytes
 
 from streamsvd.errors import ResourceError
@@ -39,7 +41,9 @@ def check_memory(problem: Problem, sizes: list[int], held: int, limit: int) -> i
         raise ResourceError(
             f"the {n} x {n} Gram matrix takes {format_bytes(matrix)} and is held {times} times for "
             f"{k} folds, the fits take about {format_bytes(peak)} in all; memory_limit is "
-            f"{format_bytes(limit)}; raise it, lower folds, or fit fewer features"
+            f"{format_bytes(limit)}; raise it, lower folds, or fit fewer features, "
+            "see feature_mask"
         )
-    make_gram_plan(problem, memory_limit=limit)  # that of the fit at the end
+    at_the_end = replace(problem, may_be_factor=False)
+    make_gram_plan(at_the_end, memory_limit=limit)
     return peak

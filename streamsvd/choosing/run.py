@@ -24,6 +24,7 @@ from streamsvd.data import Source
 from streamsvd.data.missing import Missing, filled
 from streamsvd.data.weights import weights_of
 from streamsvd.fitting import fit, resolve, with_means
+from streamsvd.kernels.compiling import compiling_shown
 from streamsvd.options.rules import MISSING_ENTRIES
 from streamsvd.progress import Progress, progress_bar
 from streamsvd.refinement import Refined
@@ -40,6 +41,11 @@ def cross_validate(
     source: Source, arguments: dict[str, Any], progress: Progress
 ) -> CrossValidation:
     """Run `streamsvd.sparse_pca_cv`."""
+    with compiling_shown(progress):
+        return _validated(source, arguments, progress)
+
+
+def _validated(source: Source, arguments: dict[str, Any], progress: Progress) -> CrossValidation:
     began = time.monotonic()
     found, code = arguments["missing"], arguments["missing_value"]
     MISSING_ENTRIES.check("missing", found)
@@ -98,7 +104,7 @@ class _Validation:
         nonzeros = np.zeros(shape, dtype=np.int64)
         rows: list[list[sparse.csr_array]] = []
         n_fits = k * len(grid.n_components) + self.folding.half_samples + 1
-        with progress_bar(self.progress, "fits", n_fits) as advance:
+        with progress_bar(self.progress, "fits", n_fits, unit="fits", is_steady=False) as advance:
             for fold in range(k):
                 found, scores = self._without(fold, advance)
                 predicted[fold], explained[fold] = scores

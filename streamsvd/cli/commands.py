@@ -1,6 +1,5 @@
 """The `streamsvd` command: the same functions and options as in Python, from a shell."""
 
-import json
 import logging
 import os
 import re
@@ -13,16 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from streamsvd.cli.options import (
     AS_FITTED,
+    COMPLETION,
     CV,
     FIT,
+    OF_DATA,
     PCA,
     QUIET,
     SAMPLE_WEIGHTS,
     SCHEDULER,
+    SOURCE_IS,
     THREADS,
+    argument,
     option,
     options_of,
     sample_axis_option,
@@ -82,9 +86,11 @@ class Notes(logging.Handler):
 
 def in_our_words(message: str) -> str:
     """Options as they are called here: ``n_components=3`` becomes ``--components 3``."""
+    context = click.get_current_context(silent=True)
+    asked = None if context is None else main.commands.get(context.invoked_subcommand or "")
     options = {
         param.name: param
-        for command in main.commands.values()
+        for command in [*main.commands.values(), *([] if asked is None else [asked])]
         for param in command.params
         if isinstance(param, click.Option)
     }
@@ -102,20 +108,17 @@ def in_our_words(message: str) -> str:
 
 
 @click.group(
-    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+    epilog=f"{SOURCE_IS}\n\n{COMPLETION}",
 )
 @click.version_option(__version__, prog_name="streamsvd")
 def main() -> None:
-    """Sparse orthonormal components of data larger than memory.
-
-    SOURCE is a Zarr array of numbers, an AnnData (.h5ad, .zarr), a dataset in an HDF5 or NetCDF 4
-    file (x.nc/t2m) or an .npy file. Samples are columns by default, and rows of AnnData. Others,
-    .csv for example, are written to Zarr by `streamsvd convert`.
-    """
+    """Sparse orthonormal components of data larger than memory; begin with `streamsvd pca`."""
 
 
 @main.command()
-@click.argument("source")
+@argument("source")
 @option("--out", "Where the result goes.", "RESULT.zarr", required=True)
 @option("--overwrite", "Replace a result that is at --out.", is_flag=True)
 @options_of(FIT, [SCHEDULER, QUIET])
@@ -127,7 +130,7 @@ def fit(source: str, out: str, overwrite: bool, **options: Any) -> None:
 
 
 @main.command()
-@click.argument("source")
+@argument("source")
 @options_of(FIT)
 def plan(source: str, **options: Any) -> None:
     """Show what `fit` with these options will take, without doing it."""
@@ -137,7 +140,7 @@ def plan(source: str, **options: Any) -> None:
 
 
 @main.command()
-@click.argument("source")
+@argument("source")
 @option("--out", "Where the result goes.", "RESULT.zarr", required=True)
 @option("--overwrite", "Replace a result that is at --out.", is_flag=True)
 @options_of(PCA, [SCHEDULER, QUIET])
@@ -149,7 +152,7 @@ def pca(source: str, out: str, overwrite: bool, **options: Any) -> None:
 
 
 @main.command()
-@click.argument("source")
+@argument("source")
 @option("--out", "Where the fit at the chosen point goes. [default: it is not kept]", "RESULT.zarr")
 @option("--plot", "Where a picture of the scores goes. [default: none]", "PICTURE.png")
 @option("--overwrite", "Replace what is at --out and --plot.", is_flag=True)
@@ -185,19 +188,25 @@ def cv(
 
 
 @main.command()
-@click.argument("result")
-def info(result: str) -> None:
-    """Show the sizes, options, components and history of RESULT."""
+@argument("what", "RESULT or SOURCE")
+@options_of(OF_DATA)
+def info(what: str, **reading: Any) -> None:
+    """Show the sizes, options, components and history of RESULT, or what SOURCE is.
+
+    Of data the first samples alone are read.
+    """
     from streamsvd import SVDResult
+    from streamsvd.cli.about import about_data, is_data
     from streamsvd.result.text import report
 
-    _echo(report(SVDResult.load(result)))
+    _echo(about_data(what, reading) if is_data(what, reading) else report(SVDResult.load(what)))
 
 
 @main.command()
-@click.argument("result")
-@click.argument("source")
+@argument("result")
+@argument("source")
 @option("--out", "Where the scores go; new.", "SCORES.zarr", required=True)
+@option("--whiten", "Scale the scores of each component to variance 1 in the fit.", is_flag=True)
 @option("--dtype", "Precision of the scores. [default: float64]", values=DTYPES)
 @options_of(AS_FITTED)
 @SCHEDULER
@@ -214,8 +223,8 @@ def transform(result: str, source: str, out: str, scheduler: str | None, **optio
 
 
 @main.command()
-@click.argument("result")
-@click.argument("source")
+@argument("result")
+@argument("source")
 @options_of(AS_FITTED, [SAMPLE_WEIGHTS])
 @option(
     "--gram-limit",
@@ -233,7 +242,7 @@ def accuracy(result: str, source: str, scheduler: str | None, **options: Any) ->
     with client_of(scheduler) as client:
         measured = SVDResult.load(result).accuracy(source, client=client, **options)
     for name, value in asdict(measured).items():
-        if name == "true_singular_values" and value is not None:
+        if isinstance(value, np.ndarray):
             value = " ".join(f"{s:.6g}" for s in value.tolist())
         elif value is not None:
             value = f"{value:.6g}"
@@ -241,8 +250,8 @@ def accuracy(result: str, source: str, scheduler: str | None, **options: Any) ->
 
 
 @main.command()
-@click.argument("result")
-@click.argument("source")
+@argument("result")
+@argument("source")
 @options_of(AS_FITTED)
 @option(
     "--effort",
@@ -263,7 +272,7 @@ def certificate(result: str, source: str, scheduler: str | None, **options: Any)
 
 
 @main.command()
-@click.argument("result")
+@argument("result")
 @option(
     "--kind",
     "All loadings; the largest of each component; how often they are chosen, after `cv`; "
@@ -320,8 +329,8 @@ def plot(result: str, out: str, overwrite: bool, **options: Any) -> None:
 
 
 @main.command()
-@click.argument("source", metavar="IN")
-@click.argument("out", metavar="OUT.zarr")
+@argument("source", "IN")
+@argument("out", "OUT.zarr")
 @option("--key", "Which matrix of an .npz or .mat file with several.", "NAME")
 @option("--chunk-bytes", "Size of a chunk before compression.", "SIZE", default="32MiB")
 @sample_axis_option(
@@ -364,7 +373,10 @@ def convert(source: str, out: str, **options: Any) -> None:
     click.echo(f"samples are on axis {done.sample_axis}{longer}")
     if done.is_named:
         click.echo("names are kept: the array is X of an AnnData")
-    click.echo(f"Fit it with: streamsvd fit {out} --sample-axis {done.sample_axis} ...")
+    click.echo(
+        f"Go on with: streamsvd pca {out} --sample-axis {done.sample_axis} "
+        f"--components {min(5, *done.shape)} --out result.zarr"
+    )
 
 
 @main.command()
@@ -378,6 +390,11 @@ def demo(out: str | None, progress: bool | None) -> None:
     folder = None if out is None else Path(out).expanduser()
     for line in run(folder, marks_for(sys.stdout.encoding), progress):
         click.echo(line)
+
+
+for _command in main.commands.values():
+    if any(param.name in ("what", "source") for param in _command.params) and _command != convert:
+        _command.epilog = SOURCE_IS
 
 
 # ---------------------------------------------------------------------------------- helpers
@@ -411,24 +428,17 @@ def _by(shape: tuple[int, ...]) -> str:
 
 def _check_out(out: str, overwrite: bool) -> None:
     """Refuse, before a long fit, a path that the result could not or must not be saved to."""
+    from streamsvd.cli.about import is_result
+
     path = Path(out).expanduser()
     if os.path.lexists(path):
         if not overwrite:
             raise OptionError(f"{path} exists; pass --overwrite, or choose another path for --out")
-        if not _is_result(path):
+        if not is_result(path):
             raise OptionError(f"{path} is not a result of streamsvd and is not overwritten")
     path.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(path.parent, os.W_OK):
         raise OptionError(f"cannot write into {path.parent}; choose another path for --out")
-
-
-def _is_result(path: Path) -> bool:
-    from streamsvd.result.files import FORMAT
-
-    try:
-        return bool(json.loads((path / "zarr.json").read_text())["attributes"]["format"] == FORMAT)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 if __name__ == "__main__":

@@ -133,12 +133,16 @@ def convert(
         return _write(array, target, path, limit, sample_axis, wanted, table, progress)
 
 
+def kind_of(path: Path) -> str:
+    """The ending of a name that says the format, without that of gzip."""
+    return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
+
+
 def _kind(
     path: Path, key: str | None, delimiter: str | None, skip_lines: int, id_column: str | None
 ) -> str:
     """The format, from the end of the name; refuses options that this format does not have."""
-    is_packed = path.suffix.lower() == ".gz"
-    kind = Path(path.stem if is_packed else path.name).suffix.lower()
+    is_packed, kind = path.suffix.lower() == ".gz", kind_of(path)
     is_text = kind in DELIMITERS
     if not is_text and (is_packed or kind not in (".npy", ".npz", ".mat")):
         if kind in HDF5_ENDINGS:
@@ -257,10 +261,11 @@ def _open_npz(path: Path, key: str | None, unpacked: Path, progress: Progress) -
     with zipfile.ZipFile(path) as archive:
         keys = [name[:-4] for name in archive.namelist() if name.endswith(".npy")]
         member = _choose(path, key, keys) + ".npy"
+        size = archive.getinfo(member).file_size
         with (
             archive.open(member) as file,
             open(unpacked, "wb") as out,
-            progress_bar(progress, "unpack", archive.getinfo(member).file_size) as advance,
+            progress_bar(progress, "unpack", size, unit="bytes") as advance,
         ):
             header = _npy_header(file, f"{path}/{member}")
             advance(file.tell())

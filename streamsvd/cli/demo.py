@@ -1,5 +1,6 @@
 """A demonstration on scikit-learn's digits; pictures made of characters."""
 
+import shlex
 import tempfile
 import time
 from collections.abc import Iterator
@@ -8,13 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvd.api import sparse_svd
+from streamsvd.api import sparse_pca
 from streamsvd.arrays import Array
 from streamsvd.progress import Progress
 from streamsvd.result.text import component_table
 from streamsvd.storage.outputs import new_output
 
-N_COMPONENTS, N_TRANSFORMS, SELECTION, MAX_FILL = 8, 300, "gain", 0.25
+N_COMPONENTS, MAX_FILL = 8, 0.25
 
 
 SIDE = 8
@@ -53,10 +54,26 @@ def demo(
     """
     if out is not None:
         yield from _demo(out, marks, progress)
-        yield from ["", f"More: streamsvd info {out / 'result.zarr'}"]
-        return
-    with tempfile.TemporaryDirectory(prefix="streamsvd-demo-") as folder:
-        yield from _demo(Path(folder), marks, progress)
+    else:
+        with tempfile.TemporaryDirectory(prefix="streamsvd-demo-") as folder:
+            yield from _demo(Path(folder), marks, progress)
+    yield from next_steps(out)
+
+
+def next_steps(out: Path | None) -> Iterator[str]:
+    """Lines to go on with: what was made, data of one's own, Python."""
+    how = f"--components {N_COMPONENTS} --max-fill {MAX_FILL}"
+    yield from ["", "Next, look closer:", ""]
+    if out is None:
+        yield "  streamsvd demo --out digits"
+        out = Path("digits")
+    result, picture = (shlex.quote(str(out / name)) for name in ("result.zarr", "parts.png"))
+    yield f"  streamsvd info {result}"
+    yield f"  streamsvd plot {result} --image-shape {SIDE} {SIDE} --out {picture}"
+    yield from ["", "and at data of your own (.csv and .mat by `streamsvd convert` first):", ""]
+    yield f"  streamsvd pca YOURS.h5ad {how} --out yours.zarr"
+    yield from ["", "In Python:", ""]
+    yield f"  result = streamsvd.sparse_pca(X, {N_COMPONENTS}, max_fill={MAX_FILL})"
 
 
 def _demo(folder: Path, marks: Marks, progress: Progress) -> Iterator[str]:
@@ -70,20 +87,10 @@ def _demo(folder: Path, marks: Marks, progress: Progress) -> Iterator[str]:
             array[:, start : start + CHUNK] = images[:, start : start + CHUNK]
     yield f"{n_samples} images of handwritten digits, {SIDE} x {SIDE} pixels each,"
     yield f"as {n} features x {n_samples} samples in {array.nchunks} chunks of {store}"
-    yield f"Fitting {N_COMPONENTS} components on disk, by {N_TRANSFORMS} transforms, then refined;"
+    yield f"Finding {N_COMPONENTS} components by sparse_pca, from one pass over the store;"
     yield f"at most {MAX_FILL:.0%} of their loadings may differ from zero ..."
     began = time.perf_counter()
-    path = sparse_svd(
-        store,
-        N_COMPONENTS,
-        n_transforms=N_TRANSFORMS,
-        selection=SELECTION,
-        max_fill=MAX_FILL,
-        center="features",
-        workspace=folder / "workspace",
-        progress=progress,
-    )
-    result = path.refine(store, progress=progress)
+    result = sparse_pca(store, N_COMPONENTS, max_fill=MAX_FILL, progress=progress)
     result.save(folder / "result.zarr")
     yield f"... done in {time.perf_counter() - began:.1f} s, compilation included."
     yield from ["", *component_table(result), ""]
@@ -92,7 +99,6 @@ def _demo(folder: Path, marks: Marks, progress: Progress) -> Iterator[str]:
     yield "Measured from the store, in one pass:"
     facts = {
         "variance captured by the sparse components": f"{captured:.1%}",
-        "by those of the transforms alone": f"{path.explained_variance_ratio.sum():.1%}",
         f"by the first {N_COMPONENTS} of PCA, which have no zeros": f"{captured / share:.1%}",
         "share of what PCA captures": f"{share:.1%}",
         "loadings that are exactly zero": f"{1 - result.fill:.1%}",

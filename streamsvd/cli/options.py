@@ -13,6 +13,24 @@ from streamsvd.options import Options
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+SOURCE_IS = """\b
+SOURCE is one of:
+  x.zarr                  a Zarr array, also in a group, a .zip or at a URL
+  cells.h5ad, cells.zarr  an AnnData
+  weather.nc/t2m          a dataset in an HDF5 or NetCDF 4 file
+  x.npy                   an array of NumPy
+Samples are columns, or rows of an AnnData, unless --sample-axis says else.
+Other files (.csv, .tsv, .txt, .npz, .mat): `streamsvd convert` them first.
+`streamsvd info SOURCE` says what is in it."""
+"""The end of the help of commands that read data."""
+
+COMPLETION = """\b
+Commands, options and files are completed by the shell after
+  eval "$(_STREAMSVD_COMPLETE=bash_source streamsvd)"     in ~/.bashrc
+  eval "$(_STREAMSVD_COMPLETE=zsh_source streamsvd)"      in ~/.zshrc
+  _STREAMSVD_COMPLETE=fish_source streamsvd | source      in config.fish"""
+"""The end of the help of `streamsvd` itself."""
+
 DEFINED = {one.name: one for one in fields(Options)}
 
 
@@ -23,6 +41,11 @@ def option(
     if values is not None:
         more["type"] = click.Choice(values)
     return click.option(*flags.split(), help=text, metavar=metavar, **more)
+
+
+def argument(name: str, metavar: str | None = None) -> Callable[[F], F]:
+    """A path, or a URL; shells complete it as a file."""
+    return click.argument(name, metavar=metavar, type=click.Path())
 
 
 def of_fit(
@@ -160,6 +183,9 @@ DECODE_AS_FITTED = of_fit(
 AS_FITTED = [OF_THE_FIT, MISSING_CHUNKS, DECODE_AS_FITTED]
 """How samples are read by what a fit has made."""
 
+OF_DATA = [ROWS_OR_COLUMNS, SAMPLE_DIM, LAYER, MISSING_CHUNKS, DECODE]
+"""How data are read."""
+
 THREADS = of_fit("n_threads", "Threads. [default: all processors]", "K", "--threads")
 SCHEDULER = option(
     "--scheduler",
@@ -267,7 +293,22 @@ PCA = [
         "[default: what suits SOURCE and memory]",
     ),
     of_fit("rank", "Of the factor, with --reduction factor. [default: 10 P]", "R"),
+    of_fit(
+        "refine",
+        "Refine the components of the greedy path.",
+        flag="--refine/--no-refine",
+        default=True,
+    ),
     of_fit("effort", "high: search from a convex relaxation too, and prove how near the best."),
+    of_fit(
+        "center",
+        "Subtract the mean of each feature, as PCA does, or take numbers as they are.",
+        flag="--center/--no-center",
+        is_flag=True,
+        values=None,
+        default=True,
+        callback=lambda _, __, value: "features" if value else None,
+    ),
     of_fit("normalize", "Scale each feature to variance 1. [default: no]", values=["features"]),
     FEATURE_WEIGHTS,
     SAMPLE_WEIGHTS,

@@ -61,7 +61,7 @@ def parse_table(
         io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace") as text,
         open(numbers, "wb") as out,
         open(rows, "w", encoding="utf-8") as names,
-        progress_bar(progress, "parse", path.stat().st_size) as advance,
+        progress_bar(progress, "parse", path.stat().st_size, unit="bytes") as advance,
     ):
         table = _Table(path, separator, id_column)
         lines, number = table.begin(text, skip_lines)
@@ -77,6 +77,17 @@ def parse_table(
             position = raw.tell()
     width = max(table.width - (id_column is not None), 0)
     return Parsed((n_rows, width), table.columns, None if id_column is None else rows), numbers
+
+
+def first_fields(path: Path, separator: str | None) -> list[str]:
+    """The fields of the first line that has some, none of an empty file."""
+    with (
+        open(path, "rb") as raw,
+        gzip.open(raw) if path.suffix.lower() == ".gz" else raw as stream,
+        io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace") as text,
+    ):
+        line = next(filter(_has_fields, text), "")
+        return _fields(line, separator) if line else []
 
 
 class _Table:

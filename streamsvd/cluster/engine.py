@@ -10,6 +10,7 @@ import numpy as np
 from streamsvd.algorithm.block_log import Log
 from streamsvd.arrays import Array
 from streamsvd.cluster.actors import Actors
+from streamsvd.cluster.parts import Part
 from streamsvd.cluster.submitted import key_of
 from streamsvd.cluster.waiting import Advance, answer_of, workers_of
 from streamsvd.cluster.worker import Share, read_columns
@@ -84,10 +85,13 @@ class ClusterColumns(Actors):
                 plan.hold_rows,
                 min(plan.chunk_width, stop - start),
                 plan.strip_samples,
+                plan.held_columns,
             )
             for start, stop in pairwise(bounds)
         ]
         super().__init__(client, shares)
+        p, n, dtype = options.n_components, self.n_features, self.dtype
+        self._parts = [Part(share.start, share.stop, p, n, dtype) for share in shares]
 
     # ----------------------------------------------------------------------- the executor
 
@@ -97,11 +101,16 @@ class ClusterColumns(Actors):
         """Call `method`, of `Partition`, of each; the answers in the order of the columns."""
         if self._stage < BEGUN:
             self._stage = REPLAYED
-            reports = self._all("begin")
+            begun = zip(self._parts, self._all("begin"), strict=True)
+            reports = [part.begin(report) for part, report in begun]
             self._stage = BEGUN
             if method is Partition.start_up:
                 return reports
-        return self._all("call", len(self._log), method.__name__, *args)
+        name, step = method.__name__, len(self._log)
+        sent = [part.sent(name, args) for part in self._parts]
+        calls = [None if own is None else (step, name, *own) for own in sent]
+        answers = zip(self._parts, self._each("call", calls), strict=True)
+        return [part.told(name, args, answer) for part, answer in answers]
 
     def close(self) -> None:
         """The columns are needed after the moves; see `release`."""
@@ -121,7 +130,7 @@ class ClusterColumns(Actors):
         initial = self.diagonal()[:p].astype(np.float64)
         if len(log):
             logger.info("replaying %d transforms", len(log))
-            self._all("replay", log, None, *self._combined())
+            self._each("replay", [(log, None, *own) for own in self._cut(*self._combined())])
             self._stage = REPLAYED
             self._fetch(self._all("head", None))
         return Ingested(preprocessing, energies, initial)
@@ -144,7 +153,8 @@ class ClusterColumns(Actors):
 
     def energies(self) -> Array:
         """Sums of squares of the first `p` rows."""
-        leaves = self._all("finish", self._lead)
+        lead = self._cut(np.arange(self._lead.shape[1]), self._lead)
+        leaves = self._each("finish", [(own,) for _, own in lead])
         return np.array(add_up(leaf for part in leaves for leaf in part)[1])
 
     def release(self) -> None:
@@ -172,8 +182,7 @@ class ClusterColumns(Actors):
         options, source = self._options, self._source
         shift = None
         if self._of_features:
-            first = self._start(0, "first_sample")
-            shift = np.array(self._answer(0, first, "first_sample"))
+            shift = self._each("first_sample", [(), *[None] * (len(self._shares) - 1)])[0]
         leaves = self._all("read", shift, advance=advance)
         moments = add_up(leaf for part in leaves for leaf in part)
         shift = np.zeros(self.n_features) if shift is None else shift
@@ -204,9 +213,16 @@ class ClusterColumns(Actors):
         if self._stage == ORDERED:
             self._call(k, "head", self._order)
         if self._stage >= REPLAYED:
-            self._call(k, "replay", self._log, self._order, *self._combined())
+            own = self._cut(*self._combined())[k]
+            self._call(k, "replay", self._log, self._order, *own)
         if self._stage >= BEGUN:
             self._call(k, "begin")
+
+    def _cut(self, columns: Array, panel: Array) -> list[tuple[Array, Array]]:
+        """Of some columns, ascending, and what they are, `panel` (n, any): those of each share."""
+        bounds = [self._shares[0].start, *(share.stop for share in self._shares)]
+        places = pairwise(np.searchsorted(columns, bounds).tolist())
+        return [(columns[a:b], np.ascontiguousarray(panel[:, a:b])) for a, b in places]
 
     def _combined(self) -> tuple[Array, Array]:
         """The columns that the log combines, and what they are at its end, read by all workers."""

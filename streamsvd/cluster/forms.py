@@ -10,8 +10,9 @@ from streamsvd.cluster.tasks import cluster_gram
 from streamsvd.data.source import Source
 from streamsvd.passes.factor import data_of, factor_of
 from streamsvd.passes.gram import gram_matrix
+from streamsvd.passes.ingest import n_passes
 from streamsvd.passes.preprocessing import Preprocessing
-from streamsvd.progress import Progress, progress_bar
+from streamsvd.progress import Progress, progress_of_passes
 from streamsvd.refinement import Covariance, Factor, Gram, Samples
 
 
@@ -49,8 +50,8 @@ def covariance_of(
         Samples to read at a time, and what multiplies, where it is done here.
     """
     asked = (source, center, normalize)
-    n_reads = 2 if form == "factor" else 1
-    with progress_bar(progress, form, n_reads * source.n_samples) as advance:
+    passes = {"gram": 1, "samples": n_passes(center, normalize), "factor": 2}
+    with progress_of_passes(progress, form, source.n_samples, passes[form]) as advance:
         if form == "gram":
             if client is not None:
                 gram, preprocessing = cluster_gram(client, *asked, advance)

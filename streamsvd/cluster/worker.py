@@ -15,6 +15,8 @@ import numpy as np
 from streamsvd.algorithm.block_log import Log
 from streamsvd.algorithm.replay import replay_columns
 from streamsvd.arrays import Array
+from streamsvd.cluster.line import Listener
+from streamsvd.cluster.parts import CALLS
 from streamsvd.data.source import Source
 from streamsvd.matrix.partition import Report, make_partitions
 from streamsvd.matrix.working import WorkingMatrix
@@ -46,6 +48,8 @@ class Share:
         Whether the columns are in memory; whether their first `p` rows are.
     width, strip_width : int
         Columns in a chunk of the working store; samples to read at a time.
+    held_columns : int
+        Columns of each chunk of the working store that are in memory.
     """
 
     source: Source
@@ -59,9 +63,10 @@ class Share:
     hold_rows: bool
     width: int
     strip_width: int
+    held_columns: int
 
 
-class Columns:
+class Columns(Listener):
     """An actor. Batches of moves carry the number of their first, and are applied once."""
 
     def __init__(self, share: Share) -> None:
@@ -84,6 +89,7 @@ class Columns:
         reserve_files(paths, n * share.width * share.dtype.itemsize)
         working = WorkingMatrix.map(paths, n, count, share.width, share.dtype)
         working.crowds_cache, working.most_mapped = True, MAPPED_BYTES
+        working.hold_columns(share.held_columns)
         share.source.drops_pages = True
         return working
 
@@ -115,46 +121,47 @@ class Columns:
         return lead, rows, working.diagonal(share.start)
 
     def replay(self, log: Log, order: Array | None, columns: Array, panel: Array) -> None:
-        """Bring the columns, which have been read, to the end of the log."""
+        """Bring the columns, which have been read, to the end of the log.
+
+        `columns` are those of them that it combines, and `panel` (n, any) what they are then.
+        """
         if order is not None:
             self._working.swap_rows(order)
-        start = self.share.start
-        here = slice(*np.searchsorted(columns, [start, self.share.stop]))
-        values, steps = np.ascontiguousarray(panel[:, here]), range(len(log))
-        replay_columns(self._working, log, steps, columns[here], values, start)
+        replay_columns(self._working, log, range(len(log)), columns, panel, self.share.start)
 
     # ------------------------------------------------------------------------------- moves
 
-    def begin(self) -> Any:
+    def begin(self) -> Report:
         """The columns stand where the log does; the first report."""
         if self.share.hold_rows:
             self._working.hold_rows(self.share.n_components)
         share = self.share
         (self._partition,) = make_partitions(self._working, share.n_components, 1, share.start)
         self._last, self._answer = -1, None
-        return _owned(self._partition.start_up())
+        return self._partition.start_up()
 
     def call(self, step: int, method: str, *args: Any) -> Any:
-        """Call `method` of the partition at `step`; again is the same as once."""
+        """Call what `parts.CALLS` has for `method`, at `step`; again is the same as once."""
         if step == self._last:
             return self._answer
-        own = [np.array(a) if isinstance(a, np.ndarray) else a for a in args]
         if method == "apply":
-            answer = _owned(self._partition.apply(*own))
+            answer = CALLS[method](self._partition, *args)
         else:
             with one_blas_thread:
-                answer = getattr(self._partition, method)(*own)
+                answer = CALLS[method](self._partition, *args)
         if method in ("apply", "apply_block"):
             self._last, self._answer = step, answer
         return answer
 
     def finish(self, lead: Array) -> list[Array]:
-        """Take the first columns (n, p) from the coordinator; moments of the first `p` rows."""
+        """Take the first columns, as far as they are of these, from the coordinator.
+
+        Returns moments of the first `p` rows.
+        """
         share, working = self.share, self._working
         working.release_rows()
-        mine = np.ascontiguousarray(lead[:, share.start : share.stop])
-        if mine.shape[1]:
-            working.write(0, mine)
+        if lead.shape[1]:
+            working.write(0, lead)
         return row_moments(working, share.n_components, share.start, share.source.n_samples)
 
     def close(self) -> None:
@@ -175,12 +182,6 @@ def read_columns(share: Share, touched: Array, preprocessing: Preprocessing) -> 
                 preprocessing.apply(strip)
                 parts.append(strip[:, inside - at])
     return np.concatenate(parts, axis=1)
-
-
-def _owned(report: Report) -> Report:
-    """A report whose arrays are not views of the state."""
-    value, where = report.tail_value.copy(), report.tail_where.copy()
-    return report._replace(tail_value=value, tail_where=where)
 
 
 def _local() -> str:

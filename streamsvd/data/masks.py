@@ -9,7 +9,7 @@ import numpy as np
 from streamsvd.arrays import Array
 from streamsvd.data.chosen import masked
 from streamsvd.data.labels import Axis
-from streamsvd.data.source import Source, is_a
+from streamsvd.data.source import Source, is_a, turned
 from streamsvd.errors import OptionError
 
 SHOWN = 5
@@ -108,7 +108,7 @@ def _sized(source: Source, mask: Array) -> Array:
     if mask.shape != (source.n_features,):
         raise OptionError(
             f"feature_mask has the shape {mask.shape}, but {source.name} has {source.n_features} "
-            "features; pass sample_axis= if samples are on the other axis"
+            f"features{turned(source, mask.size)}"
         )
     return np.array(mask)
 

@@ -270,6 +270,13 @@ class Source:
         return dense(strip) if self.sample_axis else dense(strip).T
 
 
+def turned(source: Source, expected: int) -> str:
+    """Advice, for an error, where the other axis has as many as there should be features."""
+    if source.n_samples != expected or source.n_features == expected:
+        return ""
+    return f"; pass sample_axis={1 - source.sample_axis} if samples are on the other axis"
+
+
 class Described(NamedTuple):
     """The dtype and shape of a matrix that is not an array."""
 
@@ -320,8 +327,8 @@ def check_matrix(dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> Non
         raise SourceError(f"{name} is empty: shape {shape}")
     if math.prod(shape) * dtype.itemsize > MOST_BYTES:
         raise SourceError(
-            f"{name} has shape {shape}, more than {MOST_BYTES:,} bytes, so its metadata must be "
-            "damaged; restore them"
+            f"{name} has shape {shape}, more than {format_bytes(MOST_BYTES)}, so its metadata must "
+            "be damaged; restore them"
         )
 
 

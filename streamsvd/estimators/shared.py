@@ -1,5 +1,6 @@
 """What both estimators share: everything but how they are fitted. Samples are rows here."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -12,10 +13,10 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from streamsvd.arrays import Array
 from streamsvd.data.kinds import is_known, open_data
 from streamsvd.data.labels import named
-from streamsvd.data.source import Source, is_a, mask_of
+from streamsvd.data.source import Source, is_a, mask_of, turned
 from streamsvd.errors import OptionError
 from streamsvd.options import Ask
-from streamsvd.options.rules import PRECISION
+from streamsvd.options.rules import FLAG, PRECISION
 from streamsvd.progress import Progress
 from streamsvd.result import SVDResult
 
@@ -25,7 +26,7 @@ TABLES = (("pandas", "DataFrame"), ("polars", "DataFrame"))
 class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """What both estimators share: everything but how they are fitted."""
 
-    n_components: int | float
+    n_components: int | float | None
     sample_axis: int
     sample_dim: str | Sequence[str] | None
     layer: str | None
@@ -35,6 +36,7 @@ class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     missing_chunks: str
     decode: bool
     storage_options: dict[str, Any] | None
+    whiten: bool
     sparse_components: bool
     scores_dtype: str | None
     progress: Progress
@@ -52,13 +54,12 @@ class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         y
             Ignored.
         """
-        if self.scores_dtype is not None:
-            PRECISION.check("dtype", self.scores_dtype)
+        self._check_own()
         self._result = self._solve(self._open(X, reset=True))
         return self
 
     def transform(self, X: Any) -> Array:
-        """Scores of the samples, (n_samples, n_components), of `scores_dtype`.
+        """Scores of the samples, (n_samples, n_components), of `scores_dtype`; whitened if asked.
 
         Each sample's scores depend on that sample alone, bit for bit. Data on disk are read chunk
         by chunk; ``result_.transform(X, out)`` writes the scores of very many samples to disk.
@@ -66,48 +67,51 @@ class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         check_is_fitted(self)
         source = self._open(X, reset=False)
         scores: Array = self.result_.transform(
-            source, dtype=self.scores_dtype, progress=self.progress
+            source, whiten=self.whiten, dtype=self.scores_dtype, progress=self.progress
         )
         return scores.T if source.sample_axis else scores
 
     def inverse_transform(self, X: Any) -> Array:
         """Samples (n_samples, n_features) from their scores (n_samples, n_components).
 
-        In the units of the data, NaN in features that are left out, unless each sample was centred
-        or scaled by itself: what that took away is not in the scores, and they are refused.
+        As `SVDResult.inverse_transform`, which also writes very many samples to disk.
         """
         check_is_fitted(self)
-        fitted = self.result_.preprocessing
-        if "samples" in (fitted.center, fitted.normalize):
-            raise OptionError(
-                "inverse_transform cannot undo the centring or scaling of each sample by itself "
-                '(center="samples", normalize="samples"): multiply by components_ instead'
-            )
         X = X if mask_of(X) is None else np.ma.asarray(X, dtype=float).filled(np.nan)
         scores = check_array(X, dtype=np.float64)
-        if scores.shape[1] != self.result_.n_components:
-            raise OptionError(
-                f"scores have {scores.shape[1]} columns, but there are "
-                f"{self.result_.n_components} components"
-            )
-        scale = self.scale_
-        if self.result_.feature_weights is not None:
-            scale = scale / np.sqrt(self.result_.feature_weights)
-        return (scores @ self.result_.components) * scale + self.mean_
+        samples: Array = self.result_.inverse_transform(
+            scores, whiten=self.whiten, sample_axis=0, progress=self.progress
+        )
+        return samples
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """How much of `X` its reconstruction from the scores holds: 1 is all of it.
+        """The average logarithm of the likelihood of the samples, as of scikit-learn's PCA.
 
-        ``1 - ||X - reconstruction||^2 / ||X||^2``, both after the centring and scaling of the fit:
-        on the data of the fit the sum of `explained_variance_ratio_`. One pass. Each sample counts
-        as often as `sample_weight` says, by default once.
+        See `SVDResult.score`; the share of the variance of `X` that the components hold is
+        ``result_.accuracy(X).captured_variance``. One pass. Each sample counts as often as
+        `sample_weight` says, by default once.
         """
         check_is_fitted(self)
         source = self._open(X, reset=False)
-        measured = self.result_.accuracy(
-            source, sample_weights=sample_weight, gram_limit=1, progress=self.progress
-        )
-        return measured.captured_variance
+        return self.result_.score(source, sample_weights=sample_weight, progress=self.progress)
+
+    def score_samples(self, X: Any) -> Array:
+        """(n_samples,) what `score` is the average of."""
+        check_is_fitted(self)
+        return self.result_.score_samples(self._open(X, reset=False), progress=self.progress)
+
+    def get_covariance(self) -> Array:
+        """(n_features, n_features) covariance by probabilistic PCA on the components.
+
+        See `SVDResult.get_covariance`; that of the data, whether or not scores are whitened.
+        """
+        check_is_fitted(self)
+        return self.result_.get_covariance()
+
+    def get_precision(self) -> Array:
+        """(n_features, n_features) the inverse of `get_covariance`; refuses a singular one."""
+        check_is_fitted(self)
+        return self.result_.get_precision()
 
     # ------------------------------------------------------------------------ what was fitted
 
@@ -153,6 +157,16 @@ class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return self.result_.scale
 
     @property
+    def n_components_(self) -> int:
+        """How many components there are, also where `n_components` is None or a share."""
+        return self.result_.n_components
+
+    @property
+    def noise_variance_(self) -> float:
+        """See `SVDResult.noise_variance`."""
+        return self.result_.noise_variance
+
+    @property
     def n_iter_(self) -> int:
         """Transforms made, or block steps."""
         return self.result_.n_transforms
@@ -165,13 +179,22 @@ class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     def _keep(self, arguments: dict[str, Any]) -> None:
         """The parameters as they were given, of which `__init__` makes attributes."""
-        for name in self._get_param_names() & arguments.keys():
+        for name in arguments.keys() - {"self"}:
             setattr(self, name, arguments[name])
 
+    def _options(self) -> dict[str, Any]:
+        """The parameters of the function; a subclass may have others of its own."""
+        known = inspect.signature(self._solver).parameters
+        return {name: value for name, value in vars(self).items() if name in known}
+
+    def _check_own(self) -> None:
+        """Check the parameters that the function does not have."""
+        FLAG.check("whiten", self.whiten)
+        if self.scores_dtype is not None:
+            PRECISION.check("dtype", self.scores_dtype)
+
     def _solve(self, source: Source, **more: Any) -> SVDResult:
-        options = self.get_params(deep=False)
-        del options["sparse_components"], options["scores_dtype"]
-        return self._solver(source, **(options | self._reading(source) | more))
+        return self._solver(source, **(self._options() | self._reading(source) | more))
 
     def _reading(self, source: Source) -> dict[str, Any]:
         """How the data of the fit are read, for the result to know."""
@@ -210,10 +233,10 @@ class SparseComponents(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def _check_features(self, source: Source) -> None:
         """Refuse data with other features than those of the fit."""
         if source.n_features != self.n_features_in_:
+            other = turned(source, self.n_features_in_) if self.sample_dim is None else ""
             raise OptionError(
                 f"{source.name} has {source.n_features} features, but {type(self).__name__} is "
-                f"expecting {self.n_features_in_} features; pass sample_axis="
-                f"{1 - source.sample_axis} if samples are on the other axis"
+                f"expecting {self.n_features_in_} features{other}"
             )
         if hasattr(self, "feature_names_in_"):
             source.check_names(named("feature", self.feature_names_in_))

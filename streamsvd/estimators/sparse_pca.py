@@ -14,7 +14,7 @@ from streamsvd.data.missing import filled
 from streamsvd.data.weights import record_of, sample_weights_of, weights_of
 from streamsvd.errors import OptionError
 from streamsvd.estimators.shared import SparseComponents
-from streamsvd.fitting.batches import begin_sum, with_batch
+from streamsvd.fitting.batches import begin_sum, sum_of, with_batch
 from streamsvd.options import Options
 from streamsvd.passes.sample_sum import SampleSum
 from streamsvd.passes.summed import SummedSamples
@@ -30,16 +30,16 @@ class StreamingSparsePCA(SparseComponents):
 
     Parameters
     ----------
-    n_components : int or float
-        From 1 to ``min(n_samples, n_features)``, or a share of the variance, see
-        `streamsvd.sparse_svd`.
+    n_components : int, float or None
+        From 1 to ``min(n_samples, n_features)``, which None stands for, or a share of the
+        variance, see `streamsvd.sparse_svd`.
     max_fill, max_nonzeros, max_nonzeros_per_component, n_transforms
         See `streamsvd.sparse_pca`.
     reduction, rank
         See `streamsvd.sparse_pca`, and `partial_fit` for what they mean there.
     fill_penalty, pivot, refine, effort, center, normalize, feature_weights, tol
         See `streamsvd.sparse_pca`.
-    sample_axis, sample_dim, layer, sparse_components, scores_dtype, progress
+    sample_axis, sample_dim, layer, whiten, sparse_components, scores_dtype, progress
         See `SparseSVD`.
     feature_mask, missing, missing_value, missing_chunks, decode
         See `streamsvd.sparse_pca`.
@@ -50,8 +50,10 @@ class StreamingSparsePCA(SparseComponents):
     ----------
     components_, explained_variance_, explained_variance_ratio_, singular_values_, mean_, scale_
         As of `SparseSVD`; the divisor of `explained_variance_` is ``n_samples - 1``.
-    n_iter_, n_features_in_, feature_names_in_, result_
+    n_components_, noise_variance_, n_iter_, n_features_in_, feature_names_in_, result_
         As of `SparseSVD`.
+    n_samples_seen_ : int
+        Samples of `fit` and of the batches since.
 
     Examples
     --------
@@ -66,10 +68,11 @@ class StreamingSparsePCA(SparseComponents):
     _sum: SampleSum | None = None
     _features: Axis | None = None
     _mask: Array | None = None
+    _asked: int | float | None = None  # `n_components` of the call before
 
     def __init__(
         self,
-        n_components: int | float = 2,
+        n_components: int | float | None = 2,
         *,
         max_fill: float | None = None,
         max_nonzeros: int | None = None,
@@ -96,6 +99,7 @@ class StreamingSparsePCA(SparseComponents):
         memory_limit: int | str | None = None,
         n_threads: int | None = None,
         tol: float = 1e-8,
+        whiten: bool = False,
         sparse_components: bool = False,
         scores_dtype: str | None = None,
         progress: Progress = False,
@@ -108,17 +112,20 @@ class StreamingSparsePCA(SparseComponents):
         `sample_weight`, (n_samples,), says how many times each sample counts, see
         `streamsvd.sparse_svd`.
         """
-        self._sum = None
+        self._check_own()
         self._result = self._solve(self._open(X, reset=True), sample_weights=sample_weight)
+        self._sum, self._asked = None, self.n_components
+        self._features, self._mask = self._result.features, self._result.feature_mask
+        self.n_samples_seen_ = self._result.n_samples
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Add a batch of samples to those of earlier calls.
 
         The same bits however samples are cut into batches. The components are found when the first
-        fitted attribute is read, from all batches until then; more may follow. After `fit`, which
-        keeps no sums, the first batch starts anew. A batch that cannot be read to its end changes
-        nothing.
+        fitted attribute is read, from all batches until then; more may follow. After a `fit` on the
+        Gram matrix they are added to its samples, the same to rounding; other fits keep no sums,
+        and are not gone on from. A batch that cannot be read to its end changes nothing.
 
         What batches are added up to is said by `reduction` when the first one comes:
 
@@ -128,8 +135,8 @@ class StreamingSparsePCA(SparseComponents):
           another pass, `explained_variance_`, its ratio and `singular_values_` are those of the
           factor, not of the data: a little lower, or higher where these are noise;
           ``result_.is_exact`` is False. The total variance, `mean_` and `scale_` are exact.
-          ``result_.refine(X)`` makes all exact, `score` measures. Sparse batches stay sparse, if
-          the first one is.
+          ``result_.refine(X)`` makes all exact, ``result_.accuracy(X)`` measures. Sparse
+          batches stay sparse, if the first one is.
         - None: the Gram matrix where there are at most 5000 features and it fits `memory_limit`, or
           with ``refine=False`` or ``missing="mean"``; else a factor.
 
@@ -144,16 +151,24 @@ class StreamingSparsePCA(SparseComponents):
         ``8 n_features^2`` bytes, or ``16 n_features rank``, more for very many samples, and twice
         that while components are found or a batch of several strips is added.
         """
-        source = self._open(X, reset=self._sum is None)
+        self._check_own()
+        total, is_first = self._sum, not self.__sklearn_is_fitted__()
+        if not is_first and self.n_components != self._asked:
+            raise OptionError(
+                f"n_components={self.n_components!r} was {self._asked!r} in the call before, and "
+                "is one for all batches: set it back, or fit all of them anew"
+            )
+        source = self._open(X, reset=is_first)
         counts = None if sample_weight is None else sample_weights_of(source, sample_weight)
-        total = self._sum
+        if total is None and self._result is not None:
+            total = sum_of(self._result, self.n_threads)
         # the mask of all batches is that of the first
-        mask = self.feature_mask if total is None else self._mask
+        mask = self.feature_mask if is_first else self._mask
         source = taking_part(source, mask)
         source.weigh(weights_of(source, self.feature_weights))
         weights = source.present.weights
         if total is None:
-            options = Options.of_pca(self.get_params(deep=False), source.n_features)
+            options = Options.of_pca(self._options(), source.n_features)
             total = begin_sum(source.n_features, options, weights)
             self._features, self._mask = source.features, source.mask
         elif record_of(None, total.weights) != record_of(None, weights):
@@ -163,12 +178,8 @@ class StreamingSparsePCA(SparseComponents):
             )
         source = filled(source, None, self.missing_value)
         self._sum, self._result = with_batch(total, source, counts), None
+        self._asked, self.n_samples_seen_ = self.n_components, self._sum.n_samples
         return self
-
-    @property
-    def n_samples_seen_(self) -> int:
-        """Samples of all batches, or of `fit`."""
-        return self.result_.n_samples if self._sum is None else self._sum.n_samples
 
     @property
     def result_(self) -> SVDResult:

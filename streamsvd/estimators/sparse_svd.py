@@ -14,9 +14,9 @@ class SparseSVD(SparseComponents):
 
     Parameters
     ----------
-    n_components : int or float
-        From 1 to ``min(n_samples, n_features)``, or a share of the variance, see
-        `streamsvd.sparse_svd`.
+    n_components : int, float or None
+        From 1 to ``min(n_samples, n_features)``, which None stands for, or a share of the
+        variance, see `streamsvd.sparse_svd`.
     n_transforms, algorithm, batch_size, selection, reduction, rank, fill_penalty, max_fill
         See `streamsvd.sparse_svd`.
     max_nonzeros, max_nonzeros_per_component, pivot, refine, effort, center, normalize, dtype, tol
@@ -30,9 +30,11 @@ class SparseSVD(SparseComponents):
         See `streamsvd.sparse_svd`.
     storage_options, workspace, resume, progress
         See `streamsvd.sparse_svd`.
+    whiten : bool
+        Whether `transform` divides the scores of each component by their standard deviation, see
+        `SVDResult.transform`: each has variance 1, and they stay as correlated as they are.
     sparse_components : bool
         Whether `components_` is a SciPy matrix instead of an array.
-
     scores_dtype : {None, "float32", "float64"}
         Of what `transform` gives: float64 by default, also of float32 data, where scikit-learn's
         PCA gives float32.
@@ -45,6 +47,9 @@ class SparseSVD(SparseComponents):
         Variances of the scores, divisor ``n_samples - 1`` as in scikit-learn's PCA (mean squares
         when the features were not centred), and their share of the total variance. They add up.
     singular_values_ : (n_components,) array
+    n_components_ : int
+    noise_variance_ : float
+        Of the probabilistic model, see `SVDResult.get_covariance`.
     mean_, scale_ : (n_features,) arrays
     n_iter_ : int
         Transforms made.
@@ -66,7 +71,7 @@ class SparseSVD(SparseComponents):
 
     def __init__(
         self,
-        n_components: int | float = 2,
+        n_components: int | float | None = 2,
         *,
         n_transforms: int | None = None,
         algorithm: str = "coordinate",
@@ -100,6 +105,7 @@ class SparseSVD(SparseComponents):
         n_threads: int | None = None,
         tol: float = 0.0,
         random_state: int | None = None,
+        whiten: bool = False,
         sparse_components: bool = False,
         scores_dtype: str | None = None,
         progress: Progress = False,

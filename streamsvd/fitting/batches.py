@@ -7,6 +7,8 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
 
+import numpy as np
+
 from streamsvd.arrays import Array
 from streamsvd.data.source import Source
 from streamsvd.errors import OptionError
@@ -19,6 +21,7 @@ from streamsvd.passes.sample_sum import SampleSum
 from streamsvd.passes.strips import LARGEST, GappyReader, sum_strips
 from streamsvd.passes.summed import Batches
 from streamsvd.plan import PLANS, choose_sum
+from streamsvd.result.svd_result import SVDResult
 from streamsvd.system import free_memory, n_cpus
 
 logger = logging.getLogger("streamsvd")
@@ -63,6 +66,39 @@ def begin_sum(n_features: int, options: Options, weights: Array | None = None) -
     else:
         total = FactorSum(n_features, problem.asked_rank, *asked, weights)
     total.weights = weights
+    return total
+
+
+def sum_of(made: SVDResult, n_threads: int | None) -> SampleSum:
+    """The sum of the samples of a fit, for batches to be added: its Gram matrix in their units.
+
+    Refuses a fit that has not kept one, or whose sum lacks what more samples would need.
+    """
+    learned, gram = made.preprocessing, made.gram
+    why = None
+    if made.missing is not None or made.settings["normalize"] == "variables":
+        why = 'with missing="mean" or normalize="variables"'
+    elif learned.normalize == "features" and learned.center != "features":
+        why = 'with normalize="features" and without center="features"'
+    elif made.settings["reduction"] != "gram":
+        why = f"with reduction={made.settings['reduction']!r}"
+    elif gram is None:
+        why = "in a copy"
+    if why is not None or gram is None:
+        raise OptionError(
+            f"fit keeps no sums {why}, to which batches could be added: pass all batches to "
+            "partial_fit of a new estimator, or all samples to fit"
+        )
+    scales = np.ones(len(gram)) if learned.divisor is None else learned.divisor
+    node = np.empty((len(gram) + 1, len(gram)))
+    np.multiply(gram, scales, out=node[:-1])
+    node[:-1] *= scales[:, None]
+    node[-1] = 0.0  # samples less the shift, which is their mean where that is taken away
+    asked = (learned.center, learned.normalize)
+    total = GramSum.of_node(
+        node, made.n_samples, learned.mean.copy(), *asked, n_threads or n_cpus()
+    )
+    total.weights, total.weight = learned.weights, made.weight
     return total
 
 

@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 
 import numpy as np
+from dask.utils import format_bytes
 
 from streamsvd.algorithm.block_log import Log
 from streamsvd.algorithm.replay import replay
@@ -15,12 +16,12 @@ from streamsvd.fitting.workspace import Workspace
 from streamsvd.matrix.partition import make_partitions
 from streamsvd.matrix.working import WorkingMatrix
 from streamsvd.options import Options
-from streamsvd.passes.ingest import Ingested, ingest
+from streamsvd.passes.ingest import Ingested, ingest, n_passes
 from streamsvd.passes.moments import pivot_order, row_energies
 from streamsvd.passes.preprocessing import Preprocessing
 from streamsvd.plan import Plan
 from streamsvd.problem import Problem
-from streamsvd.progress import Progress, progress_bar
+from streamsvd.progress import Progress, progress_of_passes
 from streamsvd.refinement import Covariance
 from streamsvd.storage.raw import create_raw_array, intact_chunks, reserve_files
 from streamsvd.system import check_free_disk, n_cpus, page_cache
@@ -67,7 +68,7 @@ class InPlace:
         ingested = self._ingest(log)
         if len(log):
             logger.info("replaying %d transforms", len(log))
-            replay(self.leading, log, self._plan.panel)
+            replay(self.leading, log, self._plan.panel, self._progress)
         return ingested
 
     def begin(self) -> Executor:
@@ -78,7 +79,13 @@ class InPlace:
         return executor_of(make_partitions(self.leading, p, self._options.n_threads or 1))
 
     def end(self, lead: Array) -> None:
-        """Take the leading columns, and the rows that were held in memory, back."""
+        """Take the leading columns, and the rows that were held in memory, back.
+
+        And the columns, where the store is kept: of one that goes with the fit only the first rows
+        are asked for after this.
+        """
+        if self._options.workspace is not None:
+            self.leading.release_columns(self._problem.n_components)
         self.leading.release_rows()
         self.leading.write(0, np.ascontiguousarray(lead.T))
 
@@ -97,7 +104,8 @@ class InPlace:
                     "initial": ingested.initial,
                 }
             )
-            self._space.set_clean(n_logged, self._n_threads, self.leading.crowds_cache)
+            how = (self._n_threads, self.leading.crowds_cache, self._progress)
+            self._space.set_clean(n_logged, *how)
         elif self._options.overwrite_x:
             self.leading.flush()
             self._source.mark("its content was overwritten by sparse_svd(overwrite_x=True)")
@@ -127,8 +135,8 @@ class InPlace:
             reserve_files(paths, self._plan.disk // self._plan.n_chunks)
         except OSError as error:
             raise ResourceError(
-                f"cannot write the working store {path} of {self._plan.disk:,} bytes: {error}; "
-                "make room, or pass workspace= on another disk"
+                f"cannot write the working store {path} of {format_bytes(self._plan.disk)}: "
+                f"{error}; make room, or pass workspace= on another disk"
             ) from error
         return self._map(paths, width)
 
@@ -138,6 +146,8 @@ class InPlace:
         working = WorkingMatrix.map(paths, n, n_samples, width, problem.dtype)
         n_bytes = n * n_samples * problem.source_itemsize
         working.crowds_cache = self._plan.disk + n_bytes > page_cache()
+        if working.crowds_cache:
+            working.hold_columns(self._plan.held_columns)
         return working
 
     def _reopen(self, space: Workspace, log: Log) -> Ingested | None:
@@ -146,7 +156,7 @@ class InPlace:
         arrays = space.load_ingested()
         if arrays is None or space.clean_step() != len(log):
             return None
-        if not space.is_as_left(self._n_threads, drops_pages=self._plan.disk > page_cache()):
+        if not space.is_as_left(self._n_threads, self._plan.disk > page_cache(), self._progress):
             logger.warning("%s is damaged: it is made again from the source", space.store)
             return None
         chunks = intact_chunks(space.store, (problem.n_features, problem.n_samples), problem.dtype)
@@ -174,10 +184,10 @@ class InPlace:
         options, source, working = self._options, self._source, self.leading
         source.drops_pages = working.crowds_cache
         width = self._plan.strip_samples
-        with progress_bar(self._progress, "ingest", source.n_samples) as advance:
-            preprocessing, energies = ingest(
-                source, working, options.center, options.scales, width, advance
-            )
+        asked = (options.center, options.scales)
+        bar = progress_of_passes(self._progress, "ingest", source.n_samples, n_passes(*asked))
+        with bar as advance:
+            preprocessing, energies = ingest(source, working, *asked, width, advance)
         if options.pivot:
             log.order = pivot_order(energies, self._problem.n_components)
             working.swap_rows(log.order)

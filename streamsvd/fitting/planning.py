@@ -51,17 +51,19 @@ def resolve(source: Source, options: Options) -> Problem:
 
     Where components are asked for as a share, that of one component.
     """
-    options = with_one(options)
-    options.check_shape(source.n_features, source.n_samples, source.mask is not None)
+    options = with_number(source, options)
+    of_data = (source.n_features, source.n_samples, source.sample_axis)
+    options.check_shape(*of_data, source.mask is not None)
     return posed(source, options)
 
 
 def posed(source: Source, options: Options) -> Problem:
     """The same before the number of samples is known."""
-    options, is_reduced = with_one(options), options.reduction is not None
-    if options.reduction in MODELS and (
-        not options.refine or options.budget(source.n_features) is None
-    ):
+    is_share, options = options.share is not None, with_number(source, options)
+    is_reduced, budget = options.reduction is not None, options.budget(source.n_features)
+    is_gappy = not source.is_readable and options.missing == "mean"
+    is_refined = options.refine and budget is not None
+    if options.reduction in MODELS and not is_refined:
         raise OptionError(
             f'reduction="{options.reduction}" refines components within a budget: pass refine=True '
             "and max_fill or max_nonzeros"
@@ -75,20 +77,24 @@ def posed(source: Source, options: Options) -> Problem:
         rank=options.rank,
         algorithm=options.algorithm,
         selection=options.score,
-        budget=options.budget(source.n_features),
+        budget=budget,
         fill_penalty=options.fill_penalty,
         relaxes=options.refine and options.effort == "high",
         seed=options.seed(),
         n_stored=source.n_stored if stays_sparse(source, options.center) else None,
-        gram_parts=1 if source.is_readable or options.missing == "error" else 3,
+        may_be_factor=is_refined and not (is_share or is_gappy or options.algorithm == "block"),
+        gram_parts=3 if is_gappy else 1,
     )
 
 
-def with_one(options: Options) -> Options:
-    """The same options with one component, where their number comes with the data.
+def with_number(source: Source, options: Options) -> Options:
+    """The same options with a number of components: one, where a share is to tell how many.
 
-    Refuses a share where nothing tells what components explain.
+    As many as there can be, where None asks for them. Refuses a share where nothing tells what
+    components explain.
     """
+    if options.takes_all:
+        return replace(options, n_components=min(source.n_features, source.n_samples))
     if options.share is None:
         return options
     if options.reduction not in ("gram", "samples"):

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,14 @@ from streamsvd.fitting.planning import plan_fit, resolve, weighed
 from streamsvd.fitting.reduced import formed
 from streamsvd.fitting.shorter import shortened
 from streamsvd.fitting.workspace import Workspace
+from streamsvd.kernels.compiling import compiling_shown
 from streamsvd.options import Ask, Options
 from streamsvd.options.rules import workspace_path
 from streamsvd.passes.ingest import Ingested
 from streamsvd.passes.summed import SummedSamples
 from streamsvd.plan import Plan
 from streamsvd.problem import Problem
-from streamsvd.progress import Progress, progress_bar
+from streamsvd.progress import Advance, Progress, progress_bar
 from streamsvd.refinement.covariance import fewest
 from streamsvd.result.svd_result import SVDResult
 from streamsvd.version import __version__
@@ -41,6 +42,11 @@ CHECKPOINT_SECONDS = 5.0
 
 def fit(x: Any, options: Options, progress: Progress, client: Any = None) -> SVDResult:
     """Run `streamsvd.sparse_svd` with checked options, on the cluster of `client` if given."""
+    with compiling_shown(progress):
+        return _whole_fit(x, options, progress, client)
+
+
+def _whole_fit(x: Any, options: Options, progress: Progress, client: Any) -> SVDResult:
     began = time.monotonic()
     source = open_data(x, Ask.of(options))
     if options.normalize == "variables":
@@ -67,6 +73,8 @@ def _fit(source: Source, options: Options, progress: Progress, client: Any) -> S
     problem = resolve(source, options)
     plan = plan_fit(source, problem, options, client)
     logger.info(plan.describe())
+    if options.takes_all:
+        options = replace(options, n_components=problem.n_components)
     share, made = options.share, None
     if share is not None:
         made = formed(source, problem, options, plan, client, progress)
@@ -146,6 +154,7 @@ class _Run:
         self._kept = space if options.workspace is not None else None
         self._method = METHODS[problem.algorithm](problem, options)
         self._log = self._method.log
+        self._counts_nonzeros = options.ends_with_budget(problem.n_features)
 
     def result(self) -> SVDResult:
         """Do all of it."""
@@ -172,11 +181,10 @@ class _Run:
 
     def _rotate(self, ingested: Ingested) -> str:
         """Make transforms from where the log stands; says why they ended."""
-        problem, log, method = self._problem, self._log, self._method
+        log, method = self._log, self._method
         first, executor = len(log), self._engine.begin()
-        bar = progress_bar(self._progress, "transforms", problem.n_transforms, first)
         try:
-            with bar as advance:
+            with self._bar(first) as advance:
                 method.take_up(self._engine.leading, executor)
                 self._begin_writing()
                 return method.run(executor, self._threshold(ingested), self._keeper(advance))
@@ -184,6 +192,22 @@ class _Run:
             executor.close()
             if len(log) > first:
                 self._engine.end(method.lead)
+
+    def _bar(self, first: int) -> AbstractContextManager[Advance]:
+        """Of what ends the run: its transforms, or a budget of nonzeros."""
+        problem, name = self._problem, "transforms"
+        if self._counts_nonzeros:
+            return progress_bar(
+                self._progress, name, problem.budget, unit="nonzeros", is_steady=False
+            )
+        return progress_bar(
+            self._progress,
+            name,
+            problem.n_transforms,
+            first,
+            unit="block steps" if problem.is_block else name,
+            is_steady=problem.budget is None,  # else that may end it before
+        )
 
     def _threshold(self, ingested: Ingested) -> float:
         """The score that a transform must be above."""
@@ -200,13 +224,16 @@ class _Run:
             self._stop.deferred = True
             self._kept.set_dirty()
 
-    def _keeper(self, advance: Callable[[int], None]) -> Callable[[int], bool]:
+    def _keeper(self, advance: Advance) -> Callable[[int], bool]:
         """What is done after some transforms: progress, and a checkpoint when it is time."""
-        last = time.monotonic()
+        last, told = time.monotonic(), 0 if self._counts_nonzeros else len(self._log)
 
         def after_step(count: int) -> bool:
-            nonlocal last
-            advance(count)
+            nonlocal last, told
+            done = self._method.done
+            note = f"{len(self._log)} transforms" if self._counts_nonzeros else ""
+            advance(done - told, note)
+            told = done
             if self._kept is not None and time.monotonic() - last > CHECKPOINT_SECONDS:
                 self._kept.append(self._log)
                 last = time.monotonic()

@@ -40,6 +40,7 @@ from streamsvd.fitting.records import (
     write_whole,
     writing,
 )
+from streamsvd.progress import Progress, progress_bar
 from streamsvd.storage.checksums import checksum_of_json, checksums_of_stores
 
 logger = logging.getLogger("streamsvd")
@@ -216,16 +217,18 @@ class Workspace(HeldFolder):
 
     # -------------------------------------------------------------------------- store state
 
-    def set_clean(self, step: int, n_threads: int, drops_pages: bool) -> None:
+    def set_clean(
+        self, step: int, n_threads: int, drops_pages: bool, progress: Progress = False
+    ) -> None:
         """Note that the working store, flushed, stands at transform `step`, with its checksums.
 
         It is read once for them. Where that takes its time the note is written before it too, for a
         process that is not given the time.
         """
         state: dict[str, Any] = {"step": step, "store": self._store_digest()}
-        if sum(path.stat().st_size for path in self._store_files().values()) > QUICK:
+        if _total_size(self._store_files()) > QUICK:
             self._write_state(state)
-        self._write_state(state | {"files": self._store_sums(n_threads, drops_pages)})
+        self._write_state(state | {"files": self._store_sums(n_threads, drops_pages, progress)})
 
     def set_dirty(self) -> None:
         """Note that the working store is being written to."""
@@ -243,7 +246,7 @@ class Workspace(HeldFolder):
         is_known = state is not None and state.get("store") == self._store_digest()
         return state["step"] if state is not None and is_known else None
 
-    def is_as_left(self, n_threads: int, drops_pages: bool) -> bool:
+    def is_as_left(self, n_threads: int, drops_pages: bool, progress: Progress = False) -> bool:
         """Whether the working store is what `set_clean` saw; it is read once for that.
 
         True after a stop that was not given the time for checksums.
@@ -252,7 +255,7 @@ class Workspace(HeldFolder):
         if known is None:
             return True
         try:
-            return self._store_sums(n_threads, drops_pages) == known
+            return self._store_sums(n_threads, drops_pages, progress) == known
         except OSError:
             return False  # what cannot be read is made again
 
@@ -279,10 +282,15 @@ class Workspace(HeldFolder):
             if not stat.S_ISDIR(path.lstat().st_mode)
         }
 
-    def _store_sums(self, n_threads: int, drops_pages: bool) -> dict[str, list[Any]]:
+    def _store_sums(
+        self, n_threads: int, drops_pages: bool, progress: Progress
+    ) -> dict[str, list[Any]]:
         """Checksums of what is in the working store, which is read for them."""
         files = self._store_files()
-        sums = checksums_of_stores(files.values(), n_threads, drops_pages)
+        size = _total_size(files)
+        told = progress if size > QUICK else False
+        with progress_bar(told, "checksums", size, unit="bytes") as advance:
+            sums = checksums_of_stores(files.values(), n_threads, drops_pages, advance)
         return {name: list(one) for name, one in zip(files, sums, strict=True)}
 
     def _store_digest(self) -> str:
@@ -304,3 +312,7 @@ class Workspace(HeldFolder):
     def _write_json(self, path: Path, content: dict[str, Any]) -> None:
         self._check_held()
         write_whole(path, json.dumps(content, indent=1).encode())
+
+
+def _total_size(files: dict[str, Path]) -> int:
+    return sum(path.stat().st_size for path in files.values())

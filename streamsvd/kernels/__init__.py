@@ -14,8 +14,8 @@ of span ``t`` (-1 where a span has none). Peaks are kept as the bits of the floa
 same size: absolute values order like their bits, and only integer maxima are vectorised without
 licence to break NaNs (a factor of fifteen).
 
-Inner loops run over unsigned numbers, ``range(np.uint64(first), np.uint64(stop))``: with signed ones
-Numba tests each index for being negative, which keeps the loop from being vectorised. What is
+Inner loops run over unsigned numbers, ``range(np.uint64(first), np.uint64(stop))``: with signed
+ones Numba tests each index for being negative, which keeps the loop from being vectorised. What is
 written in the plainest way compiles fastest, and all of it is compiled before the first result: no
-arrays made, no slices, no NumPy functions, no tuples to look a number up in.
+arrays made, no NumPy functions, no tuples to look a number up in.
 """

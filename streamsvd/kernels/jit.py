@@ -49,9 +49,9 @@ def jit_that_allocates(function: Callable[..., Any]) -> Callable[..., Any]:
 def inner(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same for a kernel that kernels alone call: without what Python needs to call it.
 
-    That is an eighth of the compiling.
+    Nor is it kept: it is part of those that call it.
     """
-    compiled = _compiled(function, _nrt=False, no_cpython_wrapper=True)
+    compiled = _compiled(function, is_kept=False, _nrt=False, no_cpython_wrapper=True)
     if isinstance(compiled, Dispatcher):
         compiled.__class__ = _Inner
     return compiled
@@ -64,12 +64,14 @@ class _Inner(CPUDispatcher):  # type: ignore[misc]
         raise TypeError(f"{self.py_func.__name__} is for kernels to call")
 
 
-def _compiled(function: Callable[..., Any], **flags: Any) -> Callable[..., Any]:
+def _compiled(
+    function: Callable[..., Any], is_kept: bool = True, **flags: Any
+) -> Callable[..., Any]:
     # A wrapper for C would be compiled for nobody.
     flags = {**flags, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
     known = {name: flag for name, flag in flags.items() if hasattr(CPUTargetOptions, name)}
     compiled: Callable[..., Any] = njit(**known)(function)
-    if os.environ.get("STREAMSVD_CACHE") != "0" and hasattr(compiled, "_cache"):
+    if is_kept and os.environ.get("STREAMSVD_CACHE") != "0" and hasattr(compiled, "_cache"):
         with suppress(Exception):  # no place to write to, or another Numba inside
             compiled._cache = _Cache(function)
     return compiled
@@ -83,8 +85,9 @@ def is_compiled(kernel: Callable[..., Any], arguments: Sequence[Any]) -> bool:
     if not isinstance(kernel, Dispatcher):
         return True
     signature = tuple(numba.typeof(argument) for argument in arguments)
+    kept = getattr(kernel, "_cache", None)
     return signature in kernel.overloads or (
-        isinstance(kernel._cache, _Cache) and kernel._cache.has(signature, kernel.targetctx)
+        isinstance(kept, _Cache) and kept.has(signature, kernel.targetctx)
     )
 
 

@@ -226,9 +226,9 @@ def move(
 @part
 def copy_head(top: Array, row: int, count: int, head: Array, start: int) -> None:
     """``head[row, start:]`` from the chunk that begins there, `count` numbers."""
-    start = np.uint64(start)
+    offset = np.uint64(start)
     for k in range(np.uint64(count)):
-        head[row, start + k] = top[row, k]
+        head[row, offset + k] = top[row, k]
 
 
 @jit

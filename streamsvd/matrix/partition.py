@@ -4,6 +4,7 @@ A partition does not care what backs its chunks: arrays in memory or memory-mapp
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -21,7 +22,7 @@ from streamsvd.kernels.rotations import (
 )
 from streamsvd.kernels.steps import Blocks
 from streamsvd.kernels.tiles import best_of_tile
-from streamsvd.matrix.prefetch import PagePrefetch
+from streamsvd.matrix.held import HeldColumns
 from streamsvd.matrix.tiled import RowProduct, TiledColumns, top_columns
 from streamsvd.matrix.working import WorkingMatrix
 
@@ -30,7 +31,7 @@ class Report(NamedTuple):
     """What a partition tells after a batch of moves `(i, j)`. Arrays may be views of its state."""
 
     start: int
-    """First column held."""
+    """First column held, of which `head_rows` are."""
     tail_value: Array
     """(p,) each row's largest tail entry by absolute value (the first column on ties)."""
     tail_where: Array
@@ -46,7 +47,7 @@ class Report(NamedTuple):
     heads: Sequence[int] = ()
     """The columns j among these that are head columns."""
     head_columns: Array | None = None
-    """(any, n) these columns after the batch."""
+    """(any, p + 1) the first `p` entries of these columns after the batch, and ``X[j, j]``."""
 
 
 class Prefetch(Protocol):
@@ -77,6 +78,8 @@ class PairColumns:
         The first p rows of each chunk, where they are not in the chunk itself.
     prefetch : Prefetch, optional
         Told the rows and columns that a move is about to touch.
+    held : sequence of HeldColumns, optional
+        Columns of each chunk that are in memory; with `prefetch`.
 
     Notes
     -----
@@ -91,10 +94,11 @@ class PairColumns:
         n_components: int,
         tops: list[Array] | None = None,
         prefetch: Prefetch | None = None,
+        held: Sequence[HeldColumns] = (),
     ) -> None:
         self.chunks, self.start, self.stop = chunks, start, stop
         self.tops = [chunk[:n_components] for chunk in chunks] if tops is None else tops
-        self._prefetch = prefetch
+        self._prefetch, self._held = prefetch, held
         self.n_components = n_components
         self.n_features, self.width = chunks[0].shape
         n, p, c = self.n_features, n_components, self.width
@@ -135,7 +139,7 @@ class PairColumns:
     @property
     def is_at_hand(self) -> bool:
         """Whether moves need not ask for what they touch."""
-        return self._prefetch is None
+        return self._prefetch is None and not self._held
 
     def start_up(self) -> Report:
         """Find the largest tail entries; the first report."""
@@ -150,7 +154,7 @@ class PairColumns:
 
     def _find_peaks(self, b: int) -> None:
         """The peaks of all rows below `p` in chunk `b`; see `streamsvd.kernels`."""
-        bits, mask = self._bits[b], np.iinfo(self._peaks.dtype).max
+        bits, mask = self._bits[b], self._peaks.dtype.type(np.iinfo(self._peaks.dtype).max)
         for t in range(self._spans):
             lo, hi = max(t * SPAN, self._firsts[b]), min((t + 1) * SPAN, self._stops[b])
             if lo < hi:
@@ -193,7 +197,7 @@ class PairColumns:
             held,
             columns if len(held) == len(columns) else columns[held],
             heads,
-            self._columns(heads) if heads else None,
+            self._head_columns(heads) if heads else None,
         )
 
     def _ask_for(self, prefetch: Prefetch, moves: list[list[int]]) -> None:
@@ -202,10 +206,15 @@ class PairColumns:
             if self.n_components <= j < self.n_features:
                 prefetch.row(j)
             if self.n_components <= j and self.start <= j < self.stop:
-                prefetch.column(*divmod(j - self.start, self.width))
+                b, k = divmod(j - self.start, self.width)
+                if not self._held or k not in self._held[b]:
+                    prefetch.column(b, k)
 
     def _rotate_rows(self, i: int, j: int, g: Array) -> None:
         peaks, span, is_top = self._peaks, 0, j < self.n_components
+        if not is_top:
+            for held, chunk in zip(self._held, self.chunks, strict=False):
+                held.put_row(j, chunk)
         for top, bits, chunk, first, stop in zip(
             self.tops, self._bits, self.chunks, self._firsts, self._stops, strict=True
         ):
@@ -214,10 +223,25 @@ class PairColumns:
             else:
                 rotate(top, i, top if is_top else chunk, j, 0, stop, g)
             span += self._spans
+        for held in self._held:
+            held.rotate_rows(i, j, g)
 
     def _rotate_column(self, j: int, column: Array, h: Array) -> None:
         b, k = divmod(j - self.start, self.width)
-        rotate_column(self.tops[b], self.chunks[b], k, column, h, self._before)
+        if self._prefetch is None or not self._held:
+            self._rotate_in(b, self.chunks[b], k, column, h)
+            return
+        held, top, p = self._held[b], self.tops[b], self.n_components
+        own = held.take(k, top, self.chunks[b])
+        rotate(column[np.newaxis], 0, own[np.newaxis], 0, p, self.n_features, h)
+        self._rotate_in(b, top, k, column, h)  # the first rows are left
+        own[:p] = top[:, k]
+        if not held.has_room(k):
+            held.write_back(p, self.chunks[b], partial(self._prefetch.column, b))
+        held.put(k, own)
+
+    def _rotate_in(self, b: int, chunk: Array, k: int, column: Array, h: Array) -> None:
+        rotate_column(self.tops[b], chunk, k, column, h, self._before)
         if k < self._firsts[b]:
             return
         n_stale = update_tail(
@@ -272,13 +296,15 @@ class PairColumns:
                 out[r, b * self.width : b * self.width + first] = self.tops[b][row, :first]
         return out
 
-    def _columns(self, columns: list[int]) -> Array:
-        """A copy of some columns, (any, n)."""
+    def _head_columns(self, heads: list[int]) -> Array:
+        """Of some columns beyond the first `p` what the coordinator holds, (any, p + 1)."""
         p = self.n_components
-        out = np.empty((len(columns), self.n_features), dtype=self.chunks[0].dtype)
-        for c, j in enumerate(columns):
+        out = np.empty((len(heads), p + 1), dtype=self.chunks[0].dtype)
+        for c, j in enumerate(heads):
             b, k = divmod(j - self.start, self.width)
-            out[c, :p], out[c, p:] = self.tops[b][:, k], self.chunks[b][p:, k]
+            top, chunk = self.tops[b], self.chunks[b]
+            column = self._held[b].take(k, top, chunk) if self._held else chunk[:, k]
+            out[c, :p], out[c, p] = top[:, k], column[j]
         return out
 
     def entry(self, i: int, j: int) -> float:
@@ -389,18 +415,9 @@ def make_partitions(
     bounds = np.linspace(0, len(chunks), count + 1).astype(int).tolist()
     partitions = []
     for a, b in pairwise(bounds):
-        prefetch = None
-        if working.crowds_cache:
-            held = p if working.tops else 0
-            prefetch = PagePrefetch(
-                working.maps[a:b],
-                working.width,
-                working.n_features,
-                held,
-                working.dtype.itemsize,
-                working.most_mapped,
-            )
         start, stop = a * working.width, min(b * working.width, working.n_samples)
         tops = working.tops[a:b] if working.tops else None
-        partitions.append(Partition(chunks[a:b], first + start, first + stop, p, tops, prefetch))
+        prefetch, held = working.prefetch(slice(a, b)), working.held[a:b]
+        columns = (first + start, first + stop)
+        partitions.append(Partition(chunks[a:b], *columns, p, tops, prefetch, held))
     return partitions

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ import numpy as np
 
 from streamsvd.arrays import Array
 from streamsvd.errors import ResourceError
+from streamsvd.matrix.held import HeldColumns
+from streamsvd.matrix.prefetch import PagePrefetch
 from streamsvd.sizes import PAGE
 from streamsvd.system import drop_pages
 
@@ -47,6 +50,8 @@ class WorkingMatrix:
     most_mapped : int or None
         Bytes of pages that may be mapped, where they count as memory of the process, as in workers
         of Dask.
+    held : list of HeldColumns
+        Columns of each chunk that are in memory too, empty where none may be.
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class WorkingMatrix:
         self.tops: list[Array] | None = None
         self.crowds_cache = False
         self.most_mapped: int | None = None
+        self.held: list[HeldColumns] = []
         self._is_new = False
 
     @classmethod
@@ -77,30 +83,10 @@ class WorkingMatrix:
         cls, paths: list[Path], n_features: int, n_samples: int, width: int, dtype: np.dtype[Any]
     ) -> "WorkingMatrix":
         """The chunk files `paths`, mapped for reading and writing."""
-        n_bytes = n_features * width * dtype.itemsize
-        maps: list[mmap.mmap] = []
-        chunks: list[Array] = []
-        for path in paths:
-            try:
-                with open(path, "r+b") as file:
-                    mapped = mmap.mmap(file.fileno(), n_bytes)
-            except (OSError, ValueError) as error:
-                chunks.clear()
-                for opened in maps:
-                    opened.close()  # the files may have to be removed
-                raise ResourceError(
-                    f"{path} cannot be mapped for writing: {error}; "
-                    + (
-                        f"{len(paths)} files are needed: raise the limit (ulimit -n)"
-                        if isinstance(error, OSError) and error.errno == errno.EMFILE
-                        else "use a workspace on a local disk"
-                    )
-                ) from error
-            # Moves touch two rows of pages: reading ahead would read the rest of the chunk.
-            if hasattr(mmap, "MADV_RANDOM"):
-                mapped.madvise(mmap.MADV_RANDOM)
-            maps.append(mapped)
-            chunks.append(np.frombuffer(mapped, dtype=dtype).reshape(n_features, width))
+        maps = _mapped(paths, n_features * width * dtype.itemsize)
+        chunks: list[Array] = [
+            np.frombuffer(mapped, dtype=dtype).reshape(n_features, width) for mapped in maps
+        ]
         return cls(chunks, n_samples, paths, maps)
 
     def __iter__(self) -> Iterator[tuple[int, int, Array]]:
@@ -114,6 +100,8 @@ class WorkingMatrix:
             if self.maps and hasattr(mmap, "MADV_SEQUENTIAL"):
                 self.maps[b].madvise(mmap.MADV_SEQUENTIAL)
             yield part
+            if self.held:
+                self.held[b].offer(0, part[2][:, : part[1] - part[0]])
             if self.maps and hasattr(mmap, "MADV_RANDOM"):
                 self.maps[b].madvise(mmap.MADV_RANDOM)
             if self.crowds_cache:
@@ -122,20 +110,27 @@ class WorkingMatrix:
                 with open(self.paths[b], "rb") as file:
                     drop_pages(file.fileno())
 
-    def write(self, start: int, strip: Array) -> None:
-        """Write the columns `strip` (n, c), C-contiguous, from column `start` on."""
-        if self._is_new and strip.shape == self.chunks[0].shape:
+    def write(self, start: int, strip: Array, is_last: bool = False) -> None:
+        """Write the columns `strip` (n, c), C-contiguous, from column `start` on.
+
+        `is_last` says that nothing is to be done to them before the moves.
+        """
+        is_new, self._is_new = self._is_new, False
+        if is_new and strip.shape == self.chunks[0].shape:
             self.chunks = [strip]
             return
         done = 0
         while done < strip.shape[1]:
             b, k = divmod(start + done, self.width)
             count = min(self.width - k, strip.shape[1] - done)
-            self._write_in(b, k, strip[:, done : done + count])
+            part = strip[:, done : done + count]
+            self._write_in(b, k, part)
+            if self.held and is_last:
+                self.held[b].offer(k, part)
             done += count
 
     @contextmanager
-    def write_behind(self) -> Iterator[Callable[[int, Array], None]]:
+    def write_behind(self, is_last: bool = False) -> Iterator[Callable[[int, Array], None]]:
         """A `write` that returns at once, for strips that come in order and stay as they are.
 
         On the disk, one strip is written while the caller works on the next.
@@ -150,7 +145,7 @@ class WorkingMatrix:
                 nonlocal pending
                 if pending is not None:
                     pending.result()
-                pending = writer.submit(self.write, start, strip)
+                pending = writer.submit(self.write, start, strip, is_last)
 
             yield write
             if pending is not None:
@@ -214,6 +209,8 @@ class WorkingMatrix:
         """Write the given columns (ascending) from `values` (n, len(columns))."""
         for start, here, chunk in self._holding(columns):
             chunk[:, columns[here] - start] = values[:, here]
+            if self.held:
+                self.held[start // self.width].forget(columns[here] - start)
 
     def _holding(self, columns: Array) -> Iterator[tuple[int, slice, Array]]:
         for start, stop, chunk in self:
@@ -226,21 +223,74 @@ class WorkingMatrix:
         moved = np.flatnonzero(order != np.arange(len(order)))
         for chunk in self.chunks:
             chunk[moved] = chunk[order[moved]]
+        for held in self.held:
+            held.swap_rows(order)
 
     def hold_rows(self, n_rows: int) -> None:
         """Keep the first rows in memory from now on, in `tops`."""
-        self.tops = [chunk[:n_rows].copy() for chunk in self.chunks]
+        self.tops = [self._asked_for(b, n_rows).copy() for b in range(len(self.chunks))]
 
     def release_rows(self) -> None:
         """Write the rows that are held in memory back to their chunks."""
-        for chunk, top in zip(self.chunks, self.tops or [], strict=False):
-            chunk[: len(top)] = top
+        for b, top in enumerate(self.tops or []):
+            self._asked_for(b, len(top))[:] = top
         self.tops = None
+
+    def _asked_for(self, b: int, n_rows: int) -> Array:
+        """The first rows of a chunk, on their way from the disk: not a page at a time."""
+        if self.crowds_cache and n_rows:
+            n_bytes = n_rows * self.width * self.dtype.itemsize
+            self.maps[b].madvise(mmap.MADV_WILLNEED, 0, n_bytes)
+        return self.chunks[b][:n_rows]
+
+    def prefetch(self, part: slice = slice(None)) -> PagePrefetch | None:
+        """Asks for pages of some chunks ahead of moves, where they may not be in the cache."""
+        if not self.crowds_cache:
+            return None
+        n_held = len(self.tops[0]) if self.tops else 0
+        sizes = (self.width, self.n_features, n_held, self.dtype.itemsize)
+        return PagePrefetch(self.maps[part], *sizes, self.most_mapped)
+
+    def hold_columns(self, room: int) -> None:
+        """Keep as many columns of each chunk in memory from now on, in `held`."""
+        if room:
+            self.held = [HeldColumns(self.n_features, room, self.dtype) for _ in self.chunks]
+
+    def release_columns(self, n_components: int) -> None:
+        """Write what moves have combined, but for the first rows, back to the chunks."""
+        if (prefetch := self.prefetch()) is not None:
+            for b, held in enumerate(self.held):
+                held.write_back(n_components, self.chunks[b], partial(prefetch.column, b))
+        self.held = []
 
     def flush(self) -> None:
         """Wait until all chunks are on the disk."""
         for mapped in self.maps:
             mapped.flush()
+
+
+def _mapped(paths: Sequence[Path], n_bytes: int) -> list[mmap.mmap]:
+    """The first `n_bytes` of each file, mapped for reading and writing."""
+    maps: list[mmap.mmap] = []
+    for path in paths:
+        try:
+            with open(path, "r+b") as file:
+                maps.append(mmap.mmap(file.fileno(), n_bytes))
+        except (OSError, ValueError) as error:
+            for opened in maps:
+                opened.close()  # the files may have to be removed
+            raise ResourceError(
+                f"{path} cannot be mapped for writing: {error}; "
+                + (
+                    f"{len(paths)} files are needed: raise the limit (ulimit -n)"
+                    if isinstance(error, OSError) and error.errno == errno.EMFILE
+                    else "use a workspace on a local disk"
+                )
+            ) from error
+        # Moves touch two rows of pages: reading ahead would read the rest of the chunk.
+        if hasattr(mmap, "MADV_RANDOM"):
+            maps[-1].madvise(mmap.MADV_RANDOM)
+    return maps
 
 
 def _write(fd: int, values: Array, offset: int, piece_bytes: int) -> None:

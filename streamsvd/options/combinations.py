@@ -8,7 +8,9 @@ from streamsvd.options.rules import MODELS, whole
 def check_together(asked: Fields) -> None:
     """Refuse options that exclude each other."""
     if asked.max_nonzeros is not None:
-        whole(1 if asked.share else asked.n_components).check("max_nonzeros", asked.max_nonzeros)
+        whole(asked.n_components if asked.is_counted else 1).check(
+            "max_nonzeros", asked.max_nonzeros
+        )
     if asked.resume and asked.workspace is None:
         raise OptionError("resume=True needs the workspace= of the run to go on with")
     if asked.overwrite_x and asked.workspace is not None:
@@ -51,7 +53,7 @@ def check_together(asked: Fields) -> None:
     if two_passes and (asked.reduction is not None or asked.refine):
         raise OptionError(
             'center="features" with normalize="samples" needs the means before the norms, two '
-            'passes: not with reduction="gram" or another, nor with refine=True'
+            "passes, and X X^T and refinements are made in one: leave center or normalize out"
         )
     limits_fill = (
         asked.fill_penalty
@@ -71,7 +73,7 @@ def check_together(asked: Fields) -> None:
 
 
 def _check_batches(asked: Fields) -> None:
-    if asked.share is None and asked.batch_size > asked.n_components:
+    if asked.is_counted and asked.batch_size > asked.n_components:
         raise OptionError(
             f"batch_size={asked.batch_size} exceeds n_components={asked.n_components}: a batch "
             "has one pair for each component at most"

@@ -74,6 +74,16 @@ class Fields:
         """What `n_components` is where it is a share of the variance, and no number yet."""
         return self.n_components if isinstance(self.n_components, float) else None
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether `n_components` is a number, which the data need not tell."""
+        return isinstance(self.n_components, int)
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether `n_components` is None, for as many as there can be."""
+        return not self.is_counted and self.share is None
+
     def recorded(self) -> dict[str, Any]:
         """The options that determine the result, by name."""
         return {

@@ -13,6 +13,9 @@ from streamsvd.options.combinations import check_together
 from streamsvd.options.fields import Fields
 from streamsvd.options.rules import MODELS, parse_size
 
+LIMITS = ("max_fill", "max_nonzeros", "max_nonzeros_per_component")
+"""Options that limit the nonzeros of components."""
+
 MOST_TRANSFORMS = 1_000_000
 """Where no budget of transforms is given: a run ends long before, or would not end."""
 
@@ -34,9 +37,8 @@ class Options(Fields):
     @classmethod
     def of_pca(cls, arguments: Mapping[str, Any], n_features: int) -> "Options":
         """Of the arguments of `streamsvd.sparse_pca`, with its budget where none is given."""
-        limits = ("max_fill", "max_nonzeros", "max_nonzeros_per_component")
         added: dict[str, Any] = {"selection": "gain"}
-        if all(arguments[name] is None for name in limits):
+        if all(arguments[name] is None for name in LIMITS):
             added["max_fill"] = max(0.05, min(1.0, 5 / n_features))
         return cls.of({**arguments, **added})
 
@@ -92,14 +94,16 @@ class Options(Fields):
             return None
         return parse_size("memory_limit", self.memory_limit)
 
-    def check_shape(self, n_features: int, n_samples: int, is_masked: bool = False) -> None:
+    def check_shape(
+        self, n_features: int, n_samples: int, sample_axis: int, is_masked: bool = False
+    ) -> None:
         """Check `n_components` against the data, or those of them that a mask leaves."""
         p, limit = self.n_components, min(n_features, n_samples)
         if p > limit:
             hint = ""
             if is_masked:
                 hint = "; these are what feature_mask leaves"
-            elif n_features > n_samples:
+            elif n_features > n_samples and sample_axis == 1 and self.sample_dim is None:
                 hint = "; if your samples are rows, pass sample_axis=0"
             raise OptionError(
                 f"n_components={p} exceeds min(n_features, n_samples)={limit} of data with "
@@ -116,6 +120,11 @@ class Options(Fields):
             return int(self.n_transforms)
         if self.algorithm == "block":
             return round(10 * math.log2(max(n_features, 2)))
-        if self.reduction is not None and self.budget(n_features) is not None:
+        if self.ends_with_budget(n_features):
             return MOST_ON_MODELS if self.reduction in MODELS else MOST_TRANSFORMS
         return round(10 * self.n_components * math.log2(max(n_features, 2)))
+
+    def ends_with_budget(self, n_features: int) -> bool:
+        """Whether transforms go on until a budget of nonzeros is spent."""
+        is_left_open = self.n_transforms is None and self.algorithm != "block"
+        return is_left_open and self.reduction is not None and self.budget(n_features) is not None

@@ -64,13 +64,13 @@ def number(least: float, most: float = math.inf) -> Rule:
 
 
 def check_components(name: str, value: Any) -> None:
-    """A number of components, or the share of the variance that they explain."""
+    """A number of components, the share of the variance that they explain, or None for all."""
     is_share = isinstance(value, float | np.floating) and 0.0 < value < 1.0
     is_number = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 1
-    if not is_share and not is_number:
+    if value is not None and not is_share and not is_number:
         raise OptionError(
-            f"{name} must be an integer of at least 1, or a share of the variance between 0 and 1; "
-            f"got {value!r}"
+            f"{name} must be an integer of at least 1, a share of the variance between 0 and 1, or "
+            f"None for as many as there can be; got {value!r}"
         )
 
 

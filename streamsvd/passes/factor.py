@@ -316,7 +316,8 @@ def data_of(
 ) -> Sampled:
     """The centred and scaled source in memory, for few samples; it is read once.
 
-    Memory: ``8 n N`` bytes and two strips of samples.
+    `on_samples` is told of each sample as often as `n_passes` says. Memory: ``8 n N`` bytes and two
+    strips of samples.
     """
     working = WorkingMatrix.in_memory(source.n_features, source.n_samples, np.dtype(np.float64))
     preprocessing, diagonal = ingest(source, working, center, normalize, width, on_samples)

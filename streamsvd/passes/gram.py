@@ -122,9 +122,10 @@ class GramSum(SampleSum):
         shift: Array,
         center: str | None,
         normalize: str | None,
+        n_threads: int = 1,
     ) -> "GramSum":
         """A sum that was made before: a `node` of samples less `shift`, which it takes over."""
-        total = cls(node.shape[1], center, normalize, shift=shift)
+        total = cls(node.shape[1], center, normalize, n_threads, shift)
         total._tree.add(node)
         total._is_sparse = len(node) > node.shape[1] + 1
         total.n_samples = n_samples

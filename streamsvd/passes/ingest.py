@@ -48,8 +48,8 @@ def ingest(
     """Fill the working matrix from the source.
 
     Each sample is read once, `width` at a time. What needs statistics of the features is
-    done in a second pass, over the working matrix. In the end samples that are weighted are
-    multiplied by the roots of their weights.
+    done in a second pass, over the working matrix: `n_passes` tells. In the end samples that are
+    weighted are multiplied by the roots of their weights.
 
     Returns
     -------
@@ -63,9 +63,14 @@ def ingest(
     leaves = columns.read(shift, width, on_samples)
     moments = (add_up(leaves), columns.shift, total_weight(source, moment_leaf(source.n_samples)))
     preprocessing = learn(source.name, center, normalize, *moments, source.present)
-    if "features" in (center, normalize):
-        leaves = columns.settle(preprocessing)
+    if n_passes(center, normalize) == 2:
+        leaves = columns.settle(preprocessing, on_samples)
     return preprocessing, add_up(leaves)[1]
+
+
+def n_passes(center: str | None, normalize: str | None) -> int:
+    """How often samples go by until they are in the working matrix."""
+    return 2 if "features" in (center, normalize) else 1
 
 
 class Ingest:
@@ -110,7 +115,7 @@ class Ingest:
         moments = Moments(source.n_features, source.n_samples, shift)
         stop = start + self._working.n_samples
         reader = StripReader(source, self._working.dtype, width, start=start, stop=stop)
-        with self._working.write_behind() as write:
+        with self._working.write_behind(is_last) as write:
             for first, strip in reader:
                 self._before.apply(strip)
                 own = source.weights_of_samples(first, first + strip.shape[1])
@@ -123,7 +128,9 @@ class Ingest:
             self.shift = moments.shift
         return moments.leaves
 
-    def settle(self, preprocessing: Preprocessing) -> list[Array]:
+    def settle(
+        self, preprocessing: Preprocessing, on_samples: OnSamples = lambda n: None
+    ) -> list[Array]:
         """Do to the samples what needed statistics of the features; the leaves anew."""
         after = preprocessing.after()
         n = self._source.n_features
@@ -135,6 +142,7 @@ class Ingest:
                 chunk[:, : stop - first], self._source.weights_of_samples(lo, lo + stop - first)
             )
             moments.add(self._start + first, chunk, stop - first)
+            on_samples(stop - first)
         return moments.leaves
 
 

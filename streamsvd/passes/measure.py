@@ -27,6 +27,8 @@ class Accuracy:
         singular values were not computed.
     captured_variance : float
         ``||U_p^T X||^2 / ||X||^2``, after centring and scaling.
+    captured_by_component : (p,) array
+        The share of each component in it: they add up.
     captured_of_best : float or None
         The same over what the best `p` components (PCA's) capture.
     orthogonality_error : float
@@ -38,6 +40,7 @@ class Accuracy:
 
     accuracy: float | None
     captured_variance: float
+    captured_by_component: Array
     captured_of_best: float | None
     orthogonality_error: float
     true_singular_values: Array | None
@@ -49,15 +52,17 @@ class Sums:
 
     Attributes
     ----------
-    captured, total : float
-        ``||U_p^T X||^2`` and ``||X||^2``; of no meaning with `gram`, which has both.
+    captured : (p,) array
+        Sums of squares of the rows of ``U_p^T X``; of no meaning with `gram`, which has them.
+    total : float
+        ``||X||^2``; of no meaning with `gram`.
     trace : float
         ``trace(U_p^T X V_p)``.
     gram : (n, n) array or None
         ``X X^T``.
     """
 
-    captured: float
+    captured: Array
     total: float
     trace: float
     gram: Array | None
@@ -80,15 +85,15 @@ def sum_up(
 
     Samples count as often as their source says they weigh.
     """
-    n = components.shape[1]
+    p, n = components.shape
     gram = np.zeros((n, n)) if with_gram else None
-    trace = captured = total = 0.0
+    trace, total, captured = 0.0, 0.0, np.zeros(p)
     for start, strip in reader:
         preprocessing.apply(strip)
         x = strip.astype(np.float64, copy=False)
         weigh_samples(x, reader.source.weights_of_samples(start, start + x.shape[1]))
         if gram is None:
-            captured += float(np.sum((components @ x) ** 2))
+            captured += np.sum((components @ x) ** 2, axis=1)
             total += float(np.vdot(x, x))
         else:
             gram += x @ x.T
@@ -107,15 +112,16 @@ def accuracy_of(components: sparse.csr_array, sums: Sums, has_right: bool) -> Ac
     if sums.gram is not None:
         values = largest_singular_values(sums.gram, p)
         total = float(np.trace(sums.gram))
-        captured = float(components.multiply(components @ sums.gram).sum())
+        captured = np.asarray(components.multiply(components @ sums.gram).sum(axis=1))
     products = (components @ components.T).toarray()
     accuracy = None
     if values is not None and has_right:
         accuracy = _ratio(sums.trace, float(values.sum()))
     return Accuracy(
         accuracy=accuracy,
-        captured_variance=_ratio(captured, total) or 0.0,
-        captured_of_best=None if values is None else _ratio(captured, float(np.sum(values**2))),
+        captured_variance=_ratio(float(captured.sum()), total) or 0.0,
+        captured_by_component=captured / total if total > 0 else np.zeros(p),
+        captured_of_best=None if values is None else _ratio(captured.sum(), np.sum(values**2)),
         orthogonality_error=float(np.max(np.abs(products - np.eye(p)))),
         true_singular_values=values,
     )
@@ -153,29 +159,55 @@ def write_scores(
     for start, strip in reader:
         preprocessing.apply(strip)
         scores = components @ strip.astype(np.float64, copy=False)
-        scores = _rounded(scores, np.dtype(target.dtype))
-        where = slice(start, start + scores.shape[1])
-        if reader.source.sample_axis:
-            target[:, where] = scores
-        else:
-            target[where, :] = scores.T
+        _write(target, start, scores, reader, "scores")
         on_samples(scores.shape[1])
 
 
-def _rounded(scores: Array, dtype: np.dtype[Any]) -> Array:
-    """Scores as numbers of `dtype`; refuses those beyond it."""
+def write_samples(
+    patterns: sparse.csr_array,
+    mean: Array,
+    reader: StripReader,
+    target: Any,
+    width: int,
+    on_samples: Callable[[int], None] = lambda n: None,
+) -> None:
+    """Write the samples whose scores `reader` gives: ``mean + patterns.T @ scores``.
+
+    As `write_scores` writes scores, `width` of them at a time; `patterns` are (p, n).
+    """
+    columns = patterns.T.tocsr()
+    for start, scores in reader:
+        stop = start + scores.shape[1]
+        for cut in range(start - start % width, stop, width):
+            first, last = max(cut, start), min(cut + width, stop)
+            samples = columns @ scores[:, first - start : last - start]
+            samples += mean[:, None]
+            _write(target, first, samples, reader, "samples")
+            on_samples(last - first)
+
+
+def _write(target: Any, start: int, made: Array, reader: StripReader, what: str) -> None:
+    """Write what was made of the samples `start` and on, as columns, as samples are in the source.
+
+    Refuses numbers beyond the type of `target`.
+    """
+    dtype = np.dtype(target.dtype)
     with np.errstate(over="ignore"):
-        found = scores.astype(dtype, copy=False)
-    if not np.isfinite(found).all() and np.isfinite(scores).all():
+        found = made.astype(dtype, copy=False)
+    if np.isinf(found).any() and not np.isinf(made).any():
         raise OptionError(
-            f"scores as large as {np.abs(scores).max():.3g} are beyond {dtype}: leave dtype= out, "
-            "or rescale the data"
+            f"{what} as large as {np.nanmax(np.abs(made)):.3g} are beyond {dtype}: leave dtype= "
+            "out, or rescale the data"
         )
-    return found
+    where = slice(start, start + made.shape[1])
+    if reader.source.sample_axis:
+        target[:, where] = found
+    else:
+        target[where, :] = found.T
 
 
 def _ratio(part: float, whole: float) -> float | None:
-    return part / whole if whole > 0 else None
+    return float(part / whole) if whole > 0 else None
 
 
 def largest_singular_values(gram: Array, p: int) -> Array:

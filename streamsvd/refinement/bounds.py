@@ -18,6 +18,7 @@ from scipy.sparse.linalg import eigsh
 
 from streamsvd.arrays import Array
 from streamsvd.problem import MOST_RELAXED
+from streamsvd.progress import Progress, progress_bar
 from streamsvd.refinement.covariance import Covariance
 from streamsvd.refinement.relaxation import Bound, Posed, best_level, most_energy, relax
 from streamsvd.system import one_blas_thread
@@ -61,6 +62,7 @@ def upper_bound(
     steps: int = 30,
     beyond: Beyond | None = None,
     n_threads: int = 1,
+    progress: Progress = False,
 ) -> Bound:
     """What orthonormal components with at most so many nonzeros in all explain at most.
 
@@ -76,6 +78,8 @@ def upper_bound(
         Features that `cov` leaves out.
     n_threads : int
         That look at the entries.
+    progress : bool, callable or None
+        Told of blocks of entries as ``"entries"``, and of steps as ``"relaxation"``.
 
     Returns
     -------
@@ -86,16 +90,23 @@ def upper_bound(
     others, floor = (np.zeros(0), 0.0) if beyond is None else beyond
     if cov.n <= MOST_RELAXED:
         posed = Posed(cov.dense(), n_components, max_nonzeros, floor, others)
-        return relax(posed, steps).bound
+        return _watched(posed, steps, progress)
     with one_blas_thread:
         best = _pca(cov, n_components, others, floor)
-        large = _large(cov, best, max_nonzeros, others, floor, n_threads)
+        large = _large(cov, best, max_nonzeros, others, floor, n_threads, progress)
         if large is None:
             return best
         clipped = _clipped(large, n_components, max_nonzeros)
         if steps:
-            clipped = _relaxed(cov, large, clipped, n_components, max_nonzeros, steps)
+            asked = (n_components, max_nonzeros, steps, progress)
+            clipped = _relaxed(cov, large, clipped, *asked)
         return min(best, clipped)
+
+
+def _watched(posed: Posed, steps: int, progress: Progress) -> Bound:
+    """By the relaxation."""
+    with progress_bar(progress, "relaxation", steps, unit="steps") as advance:
+        return relax(posed, steps, lambda step, steps: advance(1)).bound
 
 
 def _pca(cov: Covariance, p: int, others: Array, floor: float) -> Bound:
@@ -106,7 +117,13 @@ def _pca(cov: Covariance, p: int, others: Array, floor: float) -> Bound:
 
 
 def _large(
-    cov: Covariance, pca: Bound, budget: int, others: Array, floor: float, n_threads: int
+    cov: Covariance,
+    pca: Bound,
+    budget: int,
+    others: Array,
+    floor: float,
+    n_threads: int,
+    progress: Progress,
 ) -> Large | None:
     """The `MOST_ENTRIES` largest entries or fewer; none where bounds at their level are useless."""
     variances = cov.diagonal()
@@ -115,9 +132,15 @@ def _large(
     if budget * floor >= min(pca.energy, variances.sum() + others.sum()):
         return None
     ordered = cov.restricted(order)
-    blocks = _blocks(variances[order], floor)
-    with ThreadPoolExecutor(n_threads, thread_name_prefix="streamsvd-bound") as threads:
-        found = list(threads.map(lambda block: _beyond(ordered, floor, *block), blocks))
+    blocks = list(_blocks(variances[order], floor))
+    found = []
+    with (
+        progress_bar(progress, "entries", len(blocks), unit="blocks") as advance,
+        ThreadPoolExecutor(n_threads, thread_name_prefix="streamsvd-bound") as threads,
+    ):
+        for part in threads.map(lambda block: _beyond(ordered, floor, *block), blocks):
+            found.append(part)
+            advance(1)
     n_rows = sum(part.shape[0] for part in found)
     half = sparse.vstack([*found, sparse.csr_array((cov.n - n_rows, cov.n))])
     entries = sparse.csr_array(half + half.T)
@@ -213,7 +236,13 @@ def _largest_of_part(matrix: sparse.csr_array, p: int) -> Array:
 
 
 def _relaxed(
-    cov: Covariance, large: Large, clipped: Bound, p: int, budget: int, steps: int
+    cov: Covariance,
+    large: Large,
+    clipped: Bound,
+    p: int,
+    budget: int,
+    steps: int,
+    progress: Progress,
 ) -> Bound:
     """At least as good: by the relaxation on the features with the largest entries.
 
@@ -227,4 +256,4 @@ def _relaxed(
         return clipped
     others = np.concatenate([large.diagonal[rest], large.others])
     matrix = cov.restricted(large.features[few]).dense()
-    return min(clipped, relax(Posed(matrix, p, budget, floor, others), steps).bound)
+    return min(clipped, _watched(Posed(matrix, p, budget, floor, others), steps, progress))

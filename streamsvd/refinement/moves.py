@@ -1,5 +1,6 @@
 """The three moves on all components at once: polish, grow, shrink."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,8 @@ class Goal(NamedTuple):
     """Nonzeros of all components together."""
     cap: int
     """The most nonzeros of one component."""
+    told: Callable[[float], None] = lambda explained: None
+    """Hears of each cycle, and what is explained after it."""
 
 
 class Point(NamedTuple):

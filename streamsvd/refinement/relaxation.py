@@ -62,8 +62,16 @@ class Relaxed(NamedTuple):
     """(m, p) the leading eigenvectors of its `Z`."""
 
 
+AfterStep = Callable[[int, int], None]
+"""Told of each step: its number, from 1, and how many there are."""
+
+
+def unwatched(step: int, steps: int) -> None:
+    """Nobody is told."""
+
+
 @one_blas_thread
-def relax(posed: Posed, steps: int) -> Relaxed:
+def relax(posed: Posed, steps: int, after_step: AfterStep = unwatched) -> Relaxed:
     """The best bound of clipping and of so many steps of the alternating direction method.
 
     Notes
@@ -76,7 +84,7 @@ def relax(posed: Posed, steps: int) -> Relaxed:
         return Relaxed(best, None)
     # clipping may find no level at all: one that is worth something
     level = max(best.level, LOWEST * best.energy / posed.max_nonzeros)
-    found = _alternating(posed, level, steps)
+    found = _alternating(posed, level, steps, after_step)
     return found._replace(bound=min(best, found.bound))
 
 
@@ -135,7 +143,7 @@ def best_level(
     return min(tried)
 
 
-def _alternating(posed: Posed, level: float, steps: int) -> Relaxed:
+def _alternating(posed: Posed, level: float, steps: int, after_step: AfterStep) -> Relaxed:
     """The alternating direction method, at a level that follows ``sum |Z_ij|``."""
     matrix, p = posed.matrix, min(posed.n_components, len(posed.matrix))
     best = Bound(np.inf, level)
@@ -154,6 +162,7 @@ def _alternating(posed: Posed, level: float, steps: int) -> Relaxed:
             share = float(np.abs(sparse).sum()) / posed.max_nonzeros
             level *= float(np.clip(share, 1 / CORRECTION, CORRECTION)) ** STRENGTH
             level = max(level, posed.floor)
+        after_step(step, steps)
     _, vectors = eigh(sparse, subset_by_index=[len(matrix) - p, len(matrix) - 1])
     return Relaxed(best, vectors)
 

@@ -6,7 +6,7 @@ growing and shrinking back (`moves`) while that pays.  All of `A` that is needed
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from streamsvd.arrays import Array
+from streamsvd.progress import EVERY, Progress, progress_bar
 from streamsvd.refinement.covariance import Covariance
 from streamsvd.refinement.disjoint import disjoint
 from streamsvd.refinement.groups import groups
@@ -32,9 +33,11 @@ from streamsvd.refinement.moves import (
 )
 from streamsvd.refinement.pattern import DIRECT, Indices, Pattern
 from streamsvd.refinement.starts import Basis, Rotated, cut, relaxed_basis
+from streamsvd.refinement.watching import Cycles
 from streamsvd.sizes import search_threads
 from streamsvd.system import one_blas_thread
 
+DIGITS = 1e-12  # of the largest eigenvalue, what eigenvectors by LAPACK are at most beside
 GROWTH = (3.0, 1.0, 0.3, 0.1)  # growth of a cycle, in budgets
 FULLEST = 0.5  # of all entries, that a cycle grows to
 FIRST_CYCLE = (1.0, 0.3)  # growth of the cycle that tells which starts, or which one, go on
@@ -111,6 +114,7 @@ def refine_path(
     starts: Sequence[sparse.csr_array] = (),
     n_threads: int = 1,
     effort: str = "normal",
+    progress: Progress = False,
 ) -> list[Refined]:
     """The same at many budgets, the answer of each a start of the next smaller one.
 
@@ -120,6 +124,9 @@ def refine_path(
         See `refine`.
     budgets : sequence of int
         In any order.
+    progress : bool, callable or None
+        Told of cycles of growing and shrinking, as ``"refinement"``: how many there will be depends
+        on what they find.
 
     Returns
     -------
@@ -137,18 +144,22 @@ def refine_path(
     larger: Point | None = None
     begun = [_given(cov, rows[:, features]) for rows in starts]
     begun.sort(key=lambda point: -point.explained)
-    for budget in sorted(set(budgets), reverse=True):
-        budget, most = min(budget, p * cov.n), min(cap or n, cov.n)
-        goal = Goal(search, basis.diagonal, budget, most)
-        given = [point for point in begun if _is_within(goal, point)]
-        with _each(search_threads(cov.n, p, n_threads)) as each:
-            asked = _starts(goal, basis, given[:1], larger)
-            larger, bound = _best(goal, cov, basis, given[:1], asked, each), None
-            if effort == "high":
-                relaxed, bound = relaxed_basis(cov, basis, budget)
-                asked = _cuts(goal, relaxed, len(CUTS))
-                larger = _best(goal, cov, basis, [larger], asked, each)
-        found[budget] = _as_refined(cov, larger, features, n, exponent, bound)
+    threads = search_threads(cov.n, p, n_threads)
+    with progress_bar(progress, "refinement", None, unit="cycles") as advance:
+        cycles = Cycles(advance, float(basis.diagonal.sum()))
+        for budget in sorted(set(budgets), reverse=True):
+            budget, most = min(budget, p * cov.n), min(cap or n, cov.n)
+            goal = Goal(search, basis.diagonal, budget, most, cycles.add)
+            given = [point for point in begun if _is_within(goal, point)]
+            cycles.begin(f" of {budget} nonzeros" if len(budgets) > 1 else "")
+            with _each(threads, cycles.tell) as each:
+                asked = _starts(goal, basis, given[:1], larger)
+                larger, bound = _best(goal, cov, basis, given[:1], asked, each), None
+                if effort == "high":
+                    relaxed, bound = relaxed_basis(cov, basis, budget, cycles.relaxation)
+                    asked = _cuts(goal, relaxed, len(CUTS))
+                    larger = _best(goal, cov, basis, [larger], asked, each)
+            found[budget] = _as_refined(cov, larger, features, n, exponent, bound)
     return [found[min(budget, p * cov.n)] for budget in budgets]
 
 
@@ -163,14 +174,28 @@ def repolish(cov: Covariance, rows: sparse.csr_array) -> Refined:
 
 
 @contextmanager
-def _each(count: int) -> Iterator[Callable[..., Iterator[Any]]]:
-    """`map`, here or on threads, for which an interruption does not wait."""
+def _each(count: int, tell: Callable[[], None]) -> Iterator[Callable[..., Iterable[Any]]]:
+    """`map`, here or on threads, for which an interruption does not wait.
+
+    Calls `tell` while it waits for them.
+    """
     if count == 1:
         yield map
         return
     threads = ThreadPoolExecutor(count, thread_name_prefix="streamsvd-search")
+
+    def together(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        begun, are_left = [threads.submit(function, item) for item in items], True
+        while are_left:
+            ended, left = wait(begun, EVERY, FIRST_EXCEPTION)
+            for future in ended:
+                future.result()  # one that failed is not to wait for the others
+            are_left = bool(left)
+            tell()
+        return [future.result() for future in begun]
+
     try:
-        yield threads.map
+        yield together
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
 
@@ -181,14 +206,15 @@ def _best(
     basis: Basis,
     given: Sequence[Point],
     starts: Iterable[Start],
-    each: Callable[..., Iterator[Any]],
+    each: Callable[..., Iterable[Any]],
 ) -> Point:
     """The best point found from `starts`, polished on the exact `cov`, or a given one."""
     if goal.budget >= basis.vectors.size and goal.cap >= cov.n:  # the answer is known: PCA
-        pattern = Pattern(basis.vectors.shape, np.arange(basis.vectors.size))
-        return polish(cov, pattern, basis.vectors.ravel(), LAST_STEPS, LAST_TOL)
+        return _principal(cov, basis)
     found = each(lambda start: _within(goal, start()), starts)
     tried = [point for point in found if point is not None]
+    if not tried:  # of cuts alone, where the budget is next to none
+        return max([*given, _largest(cov, basis)], key=lambda point: point.explained)
     least = PROMISING * max(point.explained for point in tried)
     tried = [point for point in tried if point.explained >= least]
     first = FIRST_CYCLE[_effort(goal) == 1]
@@ -206,6 +232,22 @@ def _best(
         end = _rounds(true, end, GROWTH[1:])
     end = polish(cov, end.pattern, end.values, LAST_STEPS, LAST_TOL)
     return max([end, *given, _largest(cov, basis)], key=lambda point: point.explained)
+
+
+def _principal(cov: Covariance, basis: Basis) -> Point:
+    """The eigenvectors, where these have all their digits; else they get them from polishing.
+
+    That finds their span: steps as small as rounding turn the vectors in it, which explain as much.
+    """
+    vectors, energies = basis.vectors, basis.energies
+    pattern = Pattern(vectors.shape, np.arange(vectors.size))
+    product = cov.times(pattern, vectors.ravel())
+    if np.linalg.norm(product - vectors * energies) <= DIGITS * energies[0]:
+        return polish(cov, pattern, vectors.ravel(), 0, 0.0)
+    end = polish(cov, pattern, vectors.ravel(), LAST_STEPS, LAST_TOL)
+    span = pattern.dense(end.values)
+    _, turn = np.linalg.eigh(span.T @ cov.times(pattern, end.values))
+    return polish(cov, pattern, (span @ turn[:, ::-1]).ravel(), 0, 0.0)
 
 
 def _within(goal: Goal, start: Point | None) -> Point | None:
@@ -299,7 +341,9 @@ def _cycle(goal: Goal, point: Point, share: float) -> Point:
     most = budget + max(1, int(share * budget))
     most = min(most, max(int(FULLEST * size), budget + max(1, int(0.1 * budget))))
     cycled = shrink(goal, grow(goal, point, most - len(point.values)))
-    return cycled if cycled is not None and cycled.explained > point.explained else point
+    better = cycled if cycled is not None and cycled.explained > point.explained else point
+    goal.told(better.explained)
+    return better
 
 
 def _exponent(diagonal: Array) -> int:
@@ -336,8 +380,9 @@ def _as_refined(
     bound: float | None = None,
 ) -> Refined:
     pattern, values = _exact(point)
-    if not np.all(values):
-        pattern, values = pattern.keep(values != 0.0), values[values != 0.0]
+    is_more = np.abs(values) > np.finfo(float).eps / (4 * pattern.sizes[pattern.col])
+    if not np.all(is_more):  # the others are what rounding left of zeros, and change no product
+        pattern, values = pattern.keep(is_more), values[is_more]
     energies = np.bincount(pattern.col, values * cov.entries(pattern)(values), pattern.p)
     order = pattern.by_column
     rows = sparse.csr_array(

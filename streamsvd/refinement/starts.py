@@ -11,7 +11,7 @@ from streamsvd.problem import MOST_RELAXED
 from streamsvd.refinement.covariance import Covariance
 from streamsvd.refinement.moves import Goal, Point, enter, shrink
 from streamsvd.refinement.pattern import Pattern
-from streamsvd.refinement.relaxation import Posed, relax
+from streamsvd.refinement.relaxation import AfterStep, Posed, relax, unwatched
 
 ROWS = 50_000  # that determine a rotation
 STEPS = 30  # of the relaxation
@@ -94,7 +94,9 @@ class Basis:
         return Rotated(self.vectors @ turn, np.sqrt(self.energies @ turn**2))
 
 
-def relaxed_basis(cov: Covariance, basis: Basis, budget: int) -> tuple[Basis, float | None]:
+def relaxed_basis(
+    cov: Covariance, basis: Basis, budget: int, after_step: AfterStep = unwatched
+) -> tuple[Basis, float | None]:
     """The leading eigenvectors of the relaxation, as a basis, and the bound where there is one.
 
     Of very many features, of the relaxation among those that `basis` explains most; no bound then.
@@ -103,7 +105,7 @@ def relaxed_basis(cov: Covariance, basis: Basis, budget: int) -> tuple[Basis, fl
     explained = basis.vectors**2 @ basis.energies
     few = np.sort(np.argsort(-explained, kind="stable")[:MOST_RELAXED])
     matrix = cov.restricted(few).dense() if len(few) < n else cov.dense()
-    found = relax(Posed(matrix, p, budget), STEPS)
+    found = relax(Posed(matrix, p, budget), STEPS, after_step)
     bound = found.bound.energy if len(few) == n else None
     if found.vectors is None:
         return basis, bound

@@ -31,7 +31,7 @@ def certified(made: Solution, source: Source | None, work: Work, effort: str) ->
         assert source is not None  # noqa: S101  (asked for above)
         energy = _of_some(made, cov, source, work, *asked)
     else:
-        energy = upper_bound(cov, *asked, n_threads=work.n_threads).energy
+        energy = upper_bound(cov, *asked, n_threads=work.n_threads, progress=work.progress).energy
     return certificate_of(made, min(energy, total), budget)
 
 
@@ -58,4 +58,5 @@ def _of_some(
         floor = float(np.sqrt(variances[order[0]] * variances[others[0]])) * (1 + 1e-9)
     exact = Gram(measure_exactly(made, source, work, features=features).gram)
     beyond = Beyond(variances[others], floor)
-    return upper_bound(exact, p, budget, steps, beyond, work.n_threads).energy
+    asked = (p, budget, steps, beyond, work.n_threads, work.progress)
+    return upper_bound(exact, *asked).energy

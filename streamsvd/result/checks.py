@@ -13,7 +13,7 @@ from streamsvd.options import Options
 from streamsvd.options.rules import DTYPES, SIDES
 from streamsvd.result.certificate import Certificate
 
-STOPPED = ("n_transforms", "converged")
+STOPPED = ("n_transforms", "converged", "budget")
 
 NOT_OPTIONS = ("streamsvd", "batches", "packing", "share")
 """What settings record besides options."""
@@ -73,9 +73,12 @@ def _settings_fault(attributes: dict[str, Any]) -> str | None:
     if not isinstance(settings, dict):
         return f"settings are {settings!r}"
     try:
-        Options(**{name: settings[name] for name in settings if name not in NOT_OPTIONS})
+        found = {name: settings[name] for name in settings if name not in NOT_OPTIONS}
+        budget = Options(**found).budget(attributes["n_features"])
     except (OptionError, TypeError) as error:
         return f"settings: {error}"
+    if attributes["stopped"] == "budget" and budget is None:
+        return "stopped is 'budget', and the settings have none"
     if not _is_one_of(settings["batches"], (False, True)):
         return f"batches is {settings['batches']!r} in the settings"
     for name in ("n_components", "center", "normalize", "sample_axis", "dtype"):

@@ -1,4 +1,4 @@
-"""Results in the containers of other libraries: xarray, AnnData."""
+"""Results in the containers of other libraries: pandas, xarray, AnnData."""
 
 import importlib
 import os
@@ -13,7 +13,37 @@ from streamsvd.data.labels import Axis, Joined, Level
 from streamsvd.data.source import Source
 from streamsvd.errors import OptionError
 from streamsvd.options import Ask
+from streamsvd.result.bars import Top
 from streamsvd.storage.outputs import changed_group
+
+
+def top_features(result: Any, k: int) -> list[list[tuple[str | int, float]]]:
+    """See `SVDResult.top_features`."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise OptionError(f"k must be an integer of at least 1; got {k!r}")
+    names = result.feature_names
+    tops = [Top.of(result, c, int(k)) for c in range(result.n_components)]
+    return [
+        [
+            (place if names is None else str(names[place]), loading)
+            for place, loading in zip(top.places.tolist(), top.values.tolist(), strict=True)
+        ]
+        for top in tops
+    ]
+
+
+def to_dataframe(result: Any) -> Any:
+    """See `SVDResult.to_dataframe`."""
+    pandas = imported("pandas")
+    axis, names = result.features, result.feature_names
+    if names is None:
+        index = pandas.RangeIndex(result.n_features, name="feature")
+    elif len(axis.dims) > 1 and all(dim in axis.coords for dim in axis.dims):
+        index = pandas.MultiIndex.from_product([axis.coords[d] for d in axis.dims], names=axis.dims)
+    else:
+        index = pandas.Index(names, name="feature")
+    columns = pandas.RangeIndex(result.n_components, name="component")
+    return pandas.DataFrame(result.map_of_components().T, index, columns)
 
 
 def to_xarray(result: Any, source: Source | None) -> Any:
@@ -123,6 +153,7 @@ def to_anndata(result: Any, adata: Any, key: str) -> Any:
     if isinstance(adata, str | os.PathLike):
         return _to_stored_anndata(result, adata, key)
     places = _places(result, adata)
+    _refuse_others(adata.uns.get(key), f"X_{key}" in adata.obsm, key)
     seen = adata if places is None else adata[:, places]
     loadings = result.components.T.tocsr()
     if places is not None:
@@ -130,7 +161,8 @@ def to_anndata(result: Any, adata: Any, key: str) -> Any:
         entries = (loadings.data, (rows, loadings.indices))
         loadings = sparse.csr_array(entries, shape=(adata.n_vars, result.n_components))
     adata.obsm[f"X_{key}"] = result.transform(seen)
-    adata.varm[key] = sparse.csr_matrix(loadings)  # older AnnData write no sparse arrays
+    name, values = _loadings(loadings, key)
+    adata.varm[name] = values
     adata.uns[key] = _described(result)
     return adata
 
@@ -140,9 +172,11 @@ def _to_stored_anndata(result: Any, path: str | os.PathLike[str], key: str) -> A
     was = Ask.as_recorded(result.settings)
     source = open_data(path, Ask(layer=was.layer, decode=was.decode))
     result.check_features(source)
+    with changed_group(path) as group:
+        _refuse_others(group.get(f"uns/{key}"), f"obsm/X_{key}" in group, key)
     elements = {
         "obsm": (f"X_{key}", result.transform(source)),
-        "varm": (key, sparse.csr_matrix(result.components.T)),
+        "varm": _loadings(result.components.T, key),
         "uns": (key, _described(result)),
     }
     with changed_group(path) as group:
@@ -151,6 +185,26 @@ def _to_stored_anndata(result: Any, path: str | os.PathLike[str], key: str) -> A
                 write(group, part, {})
             write(group[part], name, value)
     return path
+
+
+def _loadings(loadings: Any, key: str) -> tuple[str, Any]:
+    """The name in `varm`, and what goes there: where and as Scanpy's pictures of PCA read them.
+
+    They show other features of a sparse matrix (scanpy 1.11).
+    """
+    if key == "pca":
+        return "PCs", loadings.toarray()
+    return key, sparse.csr_matrix(loadings)  # older AnnData write no sparse arrays
+
+
+def _refuse_others(described: Any, is_there: bool, key: str) -> None:
+    """Refuse to replace what is no result of ours, by what `_described` writes."""
+    is_ours = hasattr(described, "get") and "streamsvd" in described.get("params", ())
+    if is_there and not is_ours:
+        raise OptionError(
+            f"the AnnData has another PCA in obsm['X_{key}']; delete that, or pass another key= to "
+            "write beside it, such as key='sparse_pca'"
+        )
 
 
 def _described(result: Any) -> dict[str, Any]:

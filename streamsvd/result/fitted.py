@@ -42,7 +42,8 @@ class Fitted:
     dtype : numpy.dtype
         Precision of the working matrix.
     stopped : str
-        Why the fit ended: ``"n_transforms"`` or ``"converged"``.
+        Why the fit ended: ``"n_transforms"``, all were made; ``"budget"``, no other was within the
+        limits of nonzeros; or ``"converged"``, no other would have improved it.
     settings : dict
         The options of the fit and the version that made it, for the record.
     covariance : Covariance or None

@@ -73,7 +73,10 @@ def draw_heat_map(
     """Components as rows, each on a scale of its own, or how often they are chosen."""
     p, n = made.n_components, made.n_features
     height = float(np.clip(3.2 / p, 0.1, 0.55))
-    figure = new_figure(10, max(2.9, height * p + 1.5))
+    texts = [shortened(name) for name in names] if names is not None and n <= MOST_NAMES else []
+    is_level = sum(map(len, texts)) + 2 * n <= 120
+    below = 0.0 if is_level or not texts else 0.07 * max(map(len, texts))
+    figure = new_figure(10, max(2.9, height * p + 1.5) + below)
     ax = figure.subplots()
     per_column = -(-n // MOST_COLUMNS)
     shown, notes = Shown.of(made, kind), stability_notes(made)
@@ -86,24 +89,20 @@ def draw_heat_map(
     ax.tick_params(axis="y", labelsize=9)
     for edge in range(1, p) if height > 0.15 else range(10, p, 10):
         ax.axhline(edge - 0.5, color="white", linewidth=1.2)
-    _name_features(ax, made, names, per_column)
+    if texts:
+        ax.set_xticks(np.arange(n), texts, rotation=0 if is_level else 90, fontsize=8)
+    else:
+        _number_features(ax, made, per_column)
     color_bar(figure, image, shown, ax=ax)
     put_title(figure, title(made))
     return figure
 
 
-def _name_features(
-    ax: "Axes", made: Solution, names: Sequence[Any] | Array | None, share: int
-) -> None:
-    """All features by name, or a few along their scale, or by their numbers."""
+def _number_features(ax: "Axes", made: Solution, share: int) -> None:
+    """Some features along their scale, or by their numbers."""
     from matplotlib.ticker import MaxNLocator
 
-    n, label = made.n_features, "feature"
-    if names is not None and n <= MOST_NAMES:
-        texts = [shortened(name) for name in names]
-        is_short = sum(map(len, texts)) + 2 * n <= 120
-        ax.set_xticks(np.arange(n), texts, rotation=0 if is_short else 90, fontsize=8)
-        return
+    label = "feature"
     ax.xaxis.set_major_locator(MaxNLocator(10, integer=True, steps=STEPS))
     scale = _scale(made)
     if scale is not None:

@@ -11,6 +11,7 @@ from streamsvd.cluster.tasks import cluster_scores, cluster_sums
 from streamsvd.cluster.waiting import check_client
 from streamsvd.data import Source, open_data
 from streamsvd.data.missing import as_fitted
+from streamsvd.data.source import turned
 from streamsvd.data.weights import sample_weights_of
 from streamsvd.errors import OptionError
 from streamsvd.options import Ask, Reading
@@ -31,6 +32,7 @@ class Measured(Solution):
         X: Any,
         out: str | os.PathLike[str] | None = None,
         *,
+        whiten: bool = False,
         dtype: Any = None,
         client: Any = None,
         progress: Progress = None,
@@ -45,6 +47,10 @@ class Measured(Solution):
         out : path, optional
             Write a new Zarr array here, chunked like the strips that are read, and return it; it
             is there when it is complete.
+        whiten : bool
+            Divide the scores of each component by the root of its `explained_variance`, so that
+            each has the variance 1 on the data of the fit. Scores of sparse components stay as
+            correlated as they are, a little; those of PCA are not.
         dtype : {None, "float32", "float64"}
             Of the scores, float64 by default, also of float32 data. They are computed in float64 in
             any case; float32 rounds them once, for half of the memory, or of the disk.
@@ -68,7 +74,10 @@ class Measured(Solution):
         source = self._open(X, reading)
         shape = (self.n_components, source.n_samples)
         reader = StripReader(source, self.dtype)
-        fitted = (self.fitted_components, self.preprocessing)
+        rows = self.fitted_components
+        if whiten:
+            rows = rows.multiply(1 / self._deviations[:, None]).tocsr()
+        fitted = (rows, self.preprocessing)
         if out is None:
             if client is not None:
                 raise OptionError("transform(client=...) writes to a store: give out=")
@@ -136,6 +145,22 @@ class Measured(Solution):
                 sums = cluster_sums(check_client(client), *asked, with_gram, advance)
         return accuracy_of(rows, sums, right is not None)
 
+    @property
+    def _deviations(self) -> Array:
+        """(p,) standard deviations of the scores; of those that have next to none, what has some.
+
+        Rounding makes the variances of null components, which are not to be divided by.
+        """
+        variances = self.explained_variance
+        if np.isnan(variances).any():
+            raise OptionError(
+                "the explained variances are not known at this point of the path, as they are at "
+                "the end of a fit: refine(X) it, or take the result of the fit"
+            )
+        found = np.sqrt(np.maximum(variances, 0.0))
+        least = np.finfo(float).eps * found.max()
+        return np.maximum(found, least) if least else np.ones_like(found)
+
     def _some_scores(self, source: Source, step: int, progress: Progress) -> Array:
         """Scores of every `step`-th sample, (p, ceil(N / step)), in one pass."""
         parts = []
@@ -170,8 +195,8 @@ class Measured(Solution):
         """Refuse data with other features than those of the fit."""
         if source.n_features != self.n_features:
             raise OptionError(
-                f"{source.name} has {source.n_features} features, the fit had {self.n_features}; "
-                "pass the same features, and sample_axis if samples are on the other axis"
+                f"{source.name} has {source.n_features} features, the fit had {self.n_features}"
+                + (turned(source, self.n_features) or "; pass the same features")
             )
         if self.features is not None:
             source.check_names(self.features)

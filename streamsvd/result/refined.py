@@ -11,19 +11,20 @@ from dask.utils import format_bytes
 from streamsvd.arrays import Array
 from streamsvd.data import Source
 from streamsvd.errors import OptionError, ResourceError
+from streamsvd.kernels.compiling import compiling_shown
 from streamsvd.options import Options, Reading
 from streamsvd.options.rules import one_of
 from streamsvd.progress import Progress
 from streamsvd.refinement import Gram
 from streamsvd.result.certificate import Certificate
 from streamsvd.result.certifying import STEPS, certificate_of, certified
-from streamsvd.result.measured import Measured
+from streamsvd.result.modelled import Modelled
 from streamsvd.result.refining import Work, measure_exactly, refined_at, refitted
 from streamsvd.system import free_memory
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Refinable(Measured):
+class Refinable(Modelled):
     """What more variance can be had within a budget."""
 
     def refine(
@@ -165,7 +166,8 @@ class Refinable(Measured):
         if self.certified is None or effort is not None:
             source = None if X is None else self._open(X, reading)
             work = Work.by(n_threads, client, progress)
-            found = certified(self, source, work, effort or "normal")
+            with compiling_shown(progress):
+                found = certified(self, source, work, effort or "normal")
             object.__setattr__(self, "certified", found)  # what was learned, not another result
         assert self.certified is not None  # noqa: S101
         return self.certified
@@ -193,7 +195,8 @@ class Refinable(Measured):
         began, bytes_read, seconds = time.monotonic(), self.bytes_read, self.seconds
         source = None if X is None else self._open(X, reading)
         before = 0 if source is None else source.bytes_read
-        found = refined_at(self, budgets, cap, effort, source, work)
+        with compiling_shown(work.progress):
+            found = refined_at(self, budgets, cap, effort, source, work)
         if source is not None and bytes_read is not None:
             bytes_read += source.bytes_read - before
         if seconds is not None:

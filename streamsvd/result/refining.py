@@ -61,7 +61,8 @@ def refined_at(
     smaller = [budget / entries for budget in budgets if budget < made.n_nonzeros]
     starts = [made.fitted_components]
     starts += [made.at(fill=fill).fitted_components for fill in smaller]
-    found = refine_path(cov, made.n_components, budgets, cap, starts, work.n_threads, effort)
+    asked = (made.n_components, budgets, cap, starts, work.n_threads, effort)
+    found = refine_path(cov, *asked, work.progress)
     if not is_model(cov):
         return found
     if source is None:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.ndimage import gaussian_filter
 
 from streamsvd.arrays import Array
 from streamsvd.result.bars import Names, Top, name_of
@@ -228,6 +227,8 @@ def _draw_classes(figure: "Figure", ax: "Axes", x: Array, y: Array, labels: Arra
 
 def _draw_half(ax: "Axes", x: Array, y: Array, c: int) -> None:
     """A line around the places where the density of points is highest, and half of them are."""
+    from scipy.ndimage import gaussian_filter  # slow, and not needed but for pictures
+
     if len(x) < 50:
         return
     limits = np.array([ax.get_xlim(), ax.get_ylim()])

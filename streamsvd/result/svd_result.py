@@ -10,7 +10,7 @@ from streamsvd.options import Reading
 from streamsvd.progress import Progress
 from streamsvd.result import notebook, pictures
 from streamsvd.result import text as summary
-from streamsvd.result.exports import to_anndata, to_xarray
+from streamsvd.result.exports import to_anndata, to_dataframe, to_xarray, top_features
 from streamsvd.result.files import read_solution, write_solution
 from streamsvd.result.refined import Refinable
 
@@ -99,6 +99,43 @@ class SVDResult(Refinable):
 
     # ----------------------------------------------------------------- for other libraries
 
+    def top_features(self, k: int = 10) -> list[list[tuple[str | int, float]]]:
+        """The features that each component is made of, by the size of their loadings.
+
+        Parameters
+        ----------
+        k : int
+            The most of each component; fewer where it has fewer nonzeros.
+
+        Returns
+        -------
+        list of p lists of (feature, loading)
+            Components from 0 in their order; the largest loadings first, of equals the first. A
+            feature is its name where the data had names, else its number.
+
+        Examples
+        --------
+        >>> import pandas
+        >>> import streamsvd
+        >>> meal = {"salt": [1, 5, 2, 8], "fat": [2, 9, 4, 17], "sugar": [3, 4, 3, 4]}
+        >>> result = streamsvd.sparse_pca(pandas.DataFrame(meal), 1, max_nonzeros=2)
+        >>> [name for name, loading in result.top_features(5)[0]]
+        ['fat', 'salt']
+        """
+        return top_features(self, k)
+
+    def to_dataframe(self) -> Any:
+        """The loadings as a `pandas.DataFrame`, a row for each feature; needs pandas.
+
+        Returns
+        -------
+        (n, p) pandas.DataFrame
+            Dense. The index has the names of the features where the data had names, else their
+            numbers; a level for each dimension where they have several, such as pixels. Columns are
+            the components, counted from 0. Features that are left out (`left_out`) are NaN.
+        """
+        return to_dataframe(self)
+
     def to_xarray(self, X: Any = None, **reading: Unpack[Reading]) -> Any:
         """Components and variances as an `xarray.Dataset`, with the coordinates of the features.
 
@@ -127,8 +164,11 @@ class SVDResult(Refinable):
         source = None if X is None else self._open(X, reading)
         return to_xarray(self, source)
 
-    def to_anndata(self, adata: Any, *, key: str = "sparse_pca") -> Any:
-        """Write scores and loadings into an AnnData, as Scanpy does for PCA; one pass.
+    def to_anndata(self, adata: Any, *, key: str = "pca") -> Any:
+        """Write scores and loadings into an AnnData, where Scanpy looks for PCA; one pass.
+
+        ``scanpy.pl.pca_loadings``, ``pca_variance_ratio`` and ``pca``, ``scanpy.pp.neighbors`` and
+        all else then use them. (Scanpy's pictures count components from 1.)
 
         Parameters
         ----------
@@ -138,7 +178,10 @@ class SVDResult(Refinable):
             the very features of the fit; the three elements are added to it (needs anndata).
         key : str
             Scores go to ``obsm["X_" + key]`` (N, p), loadings to ``varm[key]`` (n, p; sparse, zero
-            for variables that were not in the fit), variances and options to ``uns[key]``.
+            for variables that were not in the fit), variances and options to ``uns[key]``. With
+            ``"pca"`` loadings go to ``varm["PCs"]``, dense, as Scanpy's pictures need them. Those
+            of another result of streamsvd are replaced; others, such as those of Scanpy, are
+            refused before the pass.
 
         Returns
         -------

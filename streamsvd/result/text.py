@@ -2,18 +2,14 @@
 
 from collections.abc import Iterable
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from dask.utils import format_bytes
 
+from streamsvd.options import LIMITS, Options
 from streamsvd.result.percent import percent
 from streamsvd.result.solution import Solution
-
-STOPPED = {
-    "n_transforms": "as many as asked for",
-    "converged": "no pair had a score above the tolerance",
-}
-
 
 OF_A_FACTOR = ", of a factor; accuracy(X) measures that of the data"
 
@@ -43,7 +39,7 @@ def facts(made: Solution) -> dict[str, str]:
         "data": f"{made.n_features} features x {made.n_samples} samples, worked on in {made.dtype}",
         "reduction": made.settings["reduction"] or "none",
         "components": str(made.n_components) + (", refined" if made.refined is not None else ""),
-        "transforms": f"{made.n_transforms}; the fit stopped: {STOPPED[made.stopped]}",
+        "transforms": f"{made.n_transforms}; {_ending(made)}",
         "fill": f"{made.n_nonzeros} nonzeros, {percent(made.fill)}",
         "singular values": f"{made.singular_values.sum():.6g} in sum",
         "explained variance": percent(explained) + ("" if made.is_exact else OF_A_FACTOR),
@@ -73,6 +69,23 @@ def facts(made: Solution) -> dict[str, str]:
     if made.bytes_read is not None:
         found["read"] = format_bytes(made.bytes_read)
     return found
+
+
+def _ending(made: Solution) -> str:
+    """Why there are no more transforms."""
+    if made.n_transforms < len(made.log):
+        return f"of the {len(made.log)} of the fit"
+    if made.stopped == "n_transforms":
+        return "as many as were to be made"
+    asked = made.settings
+    if made.stopped == "converged":
+        tol = f" by more than tol={asked['tol']:g}" if asked.get("tol") else ""
+        return f"no other would improve the fit{tol}"
+    limits: dict[str, Any] = {name: asked.get(name) for name in LIMITS}
+    budget = Options(n_components=made.n_components, **limits).budget(made.n_fitted)
+    cap = asked.get("max_nonzeros_per_component")
+    each = "" if cap is None else f", at most {cap} a component,"
+    return f"the budget of {budget} nonzeros{each} is spent"
 
 
 def component_rows(made: Solution) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

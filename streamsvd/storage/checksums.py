@@ -64,10 +64,19 @@ def checksum_of_file(
 
 
 def checksums_of_stores(
-    paths: Iterable[Path], n_threads: int, drops_pages: bool
+    paths: Iterable[Path],
+    n_threads: int,
+    drops_pages: bool,
+    on_bytes: Callable[[int], None] = lambda n: None,
 ) -> list[tuple[int, int]]:
     """Sizes and checksums of large files, in order, by `checksum_of_pages`."""
+
+    def of_one(path: Path) -> tuple[int, int]:
+        return checksum_of_file(path, checksum_of_pages, drops_pages)
+
+    found = []
     with ThreadPoolExecutor(n_threads, thread_name_prefix="streamsvd-checksum") as pool:
-        return list(
-            pool.map(lambda path: checksum_of_file(path, checksum_of_pages, drops_pages), paths)
-        )
+        for size, total in pool.map(of_one, paths):
+            found.append((size, total))
+            on_bytes(size)
+    return found
