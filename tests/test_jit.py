@@ -3,6 +3,7 @@
 Processes of their own with a folder of their own, and few kernels: compiling is slow.
 """
 
+import gc
 import hashlib
 import json
 import os
@@ -350,6 +351,20 @@ def test_kernels_can_still_be_called_as_python() -> None:
     for call, added in zip((supports.count_added, supports.count_added.py_func), made, strict=True):
         call(sizes, common, added, 0, 0, 2, 9)
     assert made.tolist() == [[[0, 1]]] * 2
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_garbage_is_collected_again_after_compiling(enabled: bool) -> None:
+    was_enabled, rounds = gc.isenabled(), []
+    (gc.enable if enabled else gc.disable)()
+    gc.callbacks.append(lambda phase, _: rounds.append(phase))
+    try:
+        assert jit.jit(lambda x: x * x + 1.0)(2.5) == 7.25
+        assert gc.isenabled() == enabled
+        assert len(rounds) <= 4  # compiling alone would have dozens
+    finally:
+        gc.callbacks.pop()
+        (gc.enable if was_enabled else gc.disable)()
 
 
 def test_kernels_for_kernels_say_so() -> None:

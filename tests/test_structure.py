@@ -184,6 +184,7 @@ def test_importing_compiles_nothing(after_import: dict[str, Any]) -> None:
         "pandas",
         "scipy.ndimage",
         "scipy.optimize",
+        "scipy.sparse.csgraph",
         "scipy.stats",
         "sklearn",
     ],

@@ -11,12 +11,13 @@ The files are in the user's cache folder, as Numba's own are where it has no oth
 is uninstalled would leave a folder of its name behind, which Python takes for the package.
 """
 
+import gc
 import hashlib
 import os
 import pickle
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -52,16 +53,35 @@ def inner(function: Callable[..., Any]) -> Callable[..., Any]:
     Nor is it kept: it is part of those that call it.
     """
     compiled = _compiled(function, is_kept=False, _nrt=False, no_cpython_wrapper=True)
-    if isinstance(compiled, Dispatcher):
+    if isinstance(compiled, _Kernel):
         compiled.__class__ = _Inner
     return compiled
 
 
-class _Inner(CPUDispatcher):  # type: ignore[misc]
+class _Kernel(CPUDispatcher):  # type: ignore[misc]
+    """Compiles without the collector of garbage, which looks through all that Numba makes."""
+
+    def _compile_for_args(self, *args: Any, **kwargs: Any) -> Any:
+        with _uncollected():
+            return super()._compile_for_args(*args, **kwargs)
+
+
+class _Inner(_Kernel):
     """Python may not call what has no way in for it."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{self.py_func.__name__} is for kernels to call")
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _compiled(
@@ -71,6 +91,8 @@ def _compiled(
     flags = {**flags, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
     known = {name: flag for name, flag in flags.items() if hasattr(CPUTargetOptions, name)}
     compiled: Callable[..., Any] = njit(**known)(function)
+    if isinstance(compiled, CPUDispatcher):
+        compiled.__class__ = _Kernel
     if is_kept and os.environ.get("STREAMSVD_CACHE") != "0" and hasattr(compiled, "_cache"):
         with suppress(Exception):  # no place to write to, or another Numba inside
             compiled._cache = _Cache(function)

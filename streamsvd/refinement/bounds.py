@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import eigsh
 
 from streamsvd.arrays import Array
@@ -214,6 +213,8 @@ def _largest(matrix: sparse.csr_array, p: int) -> Array:
 
     Those of each connected part for itself: Lanczos sees equal ones of two parts as one.
     """
+    from scipy.sparse.csgraph import connected_components  # slow, and not needed but for proofs
+
     n_parts, label = connected_components(matrix, directed=False)
     reach = np.zeros(n_parts)  # what no eigenvalue of the part exceeds
     np.maximum.at(reach, label, abs(matrix).sum(axis=1))
