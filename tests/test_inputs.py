@@ -607,14 +607,16 @@ def test_no_more_than_a_strip_is_copied(
     reader = StripReader(source, np.dtype(np.float64), width=500)
     assert sum(strip.shape[1] for _, strip in reader) == wide.shape[1]
     peaks = []
-    for _ in range(3):
-        tracemalloc.start()
-        try:
+    tracemalloc.start()
+    try:
+        for _ in range(3):
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
             for _, strip in reader:
                 assert strip.shape[0] == N
-            peaks.append(tracemalloc.get_traced_memory()[1])
-        finally:
-            tracemalloc.stop()
+            peaks.append(tracemalloc.get_traced_memory()[1] - before)
+    finally:
+        tracemalloc.stop()
     assert min(peaks) < wide.nbytes / 3, peaks
 
 
