@@ -130,7 +130,8 @@ def _of_file(path: Path, what: str) -> dict[str, str]:
             found["kind"] = "table of text"
             found["first line"] = f"{len(fields)} fields: {_some(fields)}"
         elif kind == ".npz":
-            names = [name.removesuffix(".npy") for name in zipfile.ZipFile(path).namelist()]
+            with zipfile.ZipFile(path) as archive:
+                names = [name.removesuffix(".npy") for name in archive.namelist()]
             found |= {"kind": "arrays of NumPy in one file", "holds": _some(names)}
         else:
             matrices = [f"{name} {shape}" for name, shape, _ in scipy_io.whosmat(path)]

@@ -27,7 +27,6 @@ from numba import njit
 from numba.core import serialize
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.cpu import CPUTargetOptions
-from numba.core.dispatcher import Dispatcher
 from numba.core.registry import CPUDispatcher
 
 
@@ -39,12 +38,12 @@ def jit(function: Callable[..., Any]) -> Callable[..., Any]:
     counted, since a kernel makes none (`jit_that_allocates` may): half of the compiling would be
     for that.
     """
-    return _compiled(function, _nrt=False)
+    return _compiled(function, _Kernel, _nrt=False)
 
 
 def jit_that_allocates(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same for a kernel that makes arrays."""
-    return _compiled(function)
+    return _compiled(function, _Kernel)
 
 
 def inner(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,10 +51,7 @@ def inner(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Nor is it kept: it is part of those that call it.
     """
-    compiled = _compiled(function, is_kept=False, _nrt=False, no_cpython_wrapper=True)
-    if isinstance(compiled, _Kernel):
-        compiled.__class__ = _Inner
-    return compiled
+    return _compiled(function, _Inner, _nrt=False, no_cpython_wrapper=True)
 
 
 class _Kernel(CPUDispatcher):  # type: ignore[misc]
@@ -85,14 +81,15 @@ def _uncollected() -> Iterator[None]:
 
 
 def _compiled(
-    function: Callable[..., Any], is_kept: bool = True, **flags: Any
+    function: Callable[..., Any], kind: "type[_Kernel]", **flags: Any
 ) -> Callable[..., Any]:
     # A wrapper for C would be compiled for nobody.
     flags = {**flags, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
     known = {name: flag for name, flag in flags.items() if hasattr(CPUTargetOptions, name)}
     compiled: Callable[..., Any] = njit(**known)(function)
     if isinstance(compiled, CPUDispatcher):
-        compiled.__class__ = _Kernel
+        compiled.__class__ = kind
+    is_kept = kind is not _Inner
     if is_kept and os.environ.get("STREAMSVD_CACHE") != "0" and hasattr(compiled, "_cache"):
         with suppress(Exception):  # no place to write to, or another Numba inside
             compiled._cache = _Cache(function)
@@ -104,7 +101,7 @@ def is_compiled(kernel: Callable[..., Any], arguments: Sequence[Any]) -> bool:
 
     Always, where Numba is told not to compile.
     """
-    if not isinstance(kernel, Dispatcher):
+    if not isinstance(kernel, _Kernel):
         return True
     signature = tuple(numba.typeof(argument) for argument in arguments)
     kept = getattr(kernel, "_cache", None)
