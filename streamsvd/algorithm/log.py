@@ -8,11 +8,14 @@ from scipy import sparse
 
 from streamsvd.arrays import Array
 from streamsvd.kernels.products import multiply_back, replay_panel, replay_rows, trace_path
-from streamsvd.kernels.supports import count_supports, identity_bits, support_back
+from streamsvd.kernels.supports import count_supports, identity_bits
 from streamsvd.matrix.working import WorkingMatrix
 
 SLICE = 4096
 """Features whose supports are counted at a time: 64 words of 64 bits for each touched column."""
+
+STRETCH = 1000
+"""Transforms that numbers can be halved by and not vanish."""
 
 
 class Moves(NamedTuple):
@@ -166,7 +169,7 @@ class TransformLog:
         """First `p` columns of the product of `k` factors of one side, with their structure.
 
         Entries are stored where the supports say so, also in the rare case that one cancels to
-        zero. Memory: ``p`` numbers for each row in play.
+        zero. Memory: ``2 p`` numbers for each row in play.
         """
         p = self.n_components
         acts = self.pairs[:k, 1] < size
@@ -174,9 +177,7 @@ class TransformLog:
         factors = factors[:k][acts]
         panel = np.eye(len(touched), p)
         multiply_back(panel, rows, factors)
-        bits = identity_bits(len(touched), 0, p)
-        support_back(bits, rows, factors)
-        return rows_of_panel(panel, bits, touched, size)
+        return rows_of_panel(panel, reached(len(touched), p, rows, factors), touched, size)
 
     def _touched(self, pairs: Array) -> tuple[Array, Array]:
         """Indices in play, ascending (the first `p` among them), and the pairs in terms of them."""
@@ -238,11 +239,23 @@ def in_feature_order(rows: sparse.csr_array, order: Array) -> sparse.csr_array:
     return permuted
 
 
-def rows_of_panel(panel: Array, bits: Array, touched: Array, size: int) -> sparse.csr_array:
-    """The columns of `panel`, the rows `touched` of `size`, as rows, stored where `bits` say so."""
+def reached(size: int, n_components: int, rows: Array, factors: Array) -> Array:
+    """Where the first `p` columns of a product of factors are not zero; (size, p) booleans.
+
+    By the supports: exact zeros of the factors join nothing, and nothing cancels.
+    """
+    panel = np.eye(size, n_components)
+    halves = np.where(factors != 0.0, 0.5, 0.0)
+    for last in range(len(rows), 0, -STRETCH):
+        part = slice(max(last - STRETCH, 0), last)
+        multiply_back(panel, rows[part], halves[part])
+        np.sign(panel, out=panel)
+    return panel != 0.0
+
+
+def rows_of_panel(panel: Array, stored: Array, touched: Array, size: int) -> sparse.csr_array:
+    """The columns of `panel`, the rows `touched` of `size`, as rows; the entries `stored`."""
     p = panel.shape[1]
-    as_bytes = bits.astype("<u8", copy=False).view(np.uint8)
-    mask = np.unpackbits(as_bytes, axis=1, count=p, bitorder="little").T
-    component, row = np.nonzero(mask)
-    indptr = np.concatenate([[0], np.cumsum(mask.sum(axis=1, dtype=np.int64))])
+    component, row = np.nonzero(stored.T)
+    indptr = np.concatenate([[0], np.cumsum(stored.sum(axis=0, dtype=np.int64))])
     return sparse.csr_array((panel[row, component], touched[row], indptr), shape=(p, size))

@@ -7,7 +7,6 @@ from streamsvd.algorithm.log import TransformLog
 from streamsvd.arrays import Array
 from streamsvd.kernels.steps import Fill
 from streamsvd.kernels.supports import (
-    count_added,
     identity_bits,
     join_supports,
     mix_supports,
@@ -58,7 +57,7 @@ class Supports:
         index = np.arange(n)
         self._bits[index // 64, index] = np.uint64(1) << (index % 64).astype(np.uint64)
         self._sizes = np.ones(n, dtype=np.int64)
-        self._common = np.eye(p, n, dtype=np.int64)
+        self._common = np.eye(p + 1, n, dtype=np.int64)
         self.added = np.zeros((p, n), dtype=np.int64)
         self._work = np.empty((2, len(self._bits)), dtype=np.uint64)
         self.weights = (1.0 + np.arange(2 * n + 1)) ** -fill_penalty
@@ -75,7 +74,11 @@ class Supports:
     def _count(self) -> None:
         p, n = self.added.shape
         for i in range(p):
-            count_added(self._sizes, self._common, self.added, i, i + 1, n, self._cap)
+            union = self._sizes[i] + self._sizes - self._common[i]
+            new = union - self._sizes[i]
+            new[:p] += union[:p] - self._sizes[:p]
+            new[union > self._cap] = 2 * n
+            self.added[i, i + 1 :] = new[i + 1 :]
 
     @property
     def n_nonzeros(self) -> int:

@@ -42,10 +42,9 @@ def _unit(x: float, y: float) -> tuple[float, float, float]:
     Squares of what rounding leaves behind can vanish, hence the factor, a power of two, where both
     are small; large data are refused at ingest.
     """
-    size = max(abs(x), abs(y))
-    if size == 0.0:
+    if x == 0.0 and y == 0.0:
         return 1.0, 0.0, 0.0
-    scale = 2.0**600 if size < 1e-140 else 1.0
+    scale = 2.0**600 if abs(x) < 1e-140 and abs(y) < 1e-140 else 1.0
     x, y = x * scale, y * scale
     r = np.sqrt(x * x + y * y)
     return x / r, y / r, r / scale

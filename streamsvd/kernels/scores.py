@@ -36,7 +36,9 @@ def score_row(
         for j in range(lo, hi):
             out[j] = abs(np.float64(b[j])) + abs(np.float64(c[j]))
         return
-    middle = hi if selection == NUCLEAR else np.uint64(max(first, min(stop, n_components)))
+    middle = hi
+    if selection != NUCLEAR:
+        middle = lo if first > n_components else np.uint64(n_components)
     for j in range(lo, middle):
         out[j] = nuclear_score(a, np.float64(b[j]), np.float64(c[j]), np.float64(d[j]))
     for j in range(middle, hi):
@@ -105,7 +107,7 @@ def best_pairs(
     in the order of the columns, and its column or -1. `added` and `room` as in `update_scores`:
     all the pairs together fit. `work` (2, p) float64 and `where` (p,) int64 are work space.
     """
-    p = scores.shape[0]
+    p, n = scores.shape
     best, value = work[0], work[1]
     counts = len(added) > 0
     for i in range(p):
@@ -122,25 +124,29 @@ def best_pairs(
             if score > best[i]:
                 best[i], where[i], value[i] = score, tail, size
     count = 0
-    while True:
+    while count < pairs.shape[0]:
         top = -1
         for i in range(p):
-            if where[i] >= 0 and (top < 0 or best[i] > best[top]):
+            j = where[i]
+            if j < 0 or (top >= 0 and best[i] <= best[top]):
+                continue
+            is_free = not counts or j >= n or added[i, j] <= room
+            for c in range(count):
+                a, b = pairs[c, 0], pairs[c, 1]
+                if i == a or i == b or j == a or j == b:
+                    is_free = False
+            if is_free:
                 top = i
+            else:
+                where[i] = -1
         if top < 0:
             break
-        j = where[top]
-        pairs[count, 0], pairs[count, 1], values[count] = top, j, value[top]
+        i, j = top, where[top]
+        pairs[count, 0], pairs[count, 1], values[count] = i, j, value[i]
+        where[i] = -1
         count += 1
-        if count == pairs.shape[0]:
-            break
-        if counts and j < scores.shape[1]:
-            room -= added[top, j]
-        for i in range(p):
-            k = where[i]
-            taken = i == top or i == j or k == top or k == j
-            if taken or (counts and 0 <= k < scores.shape[1] and added[i, k] > room):
-                where[i] = -1
+        if counts and j < n:
+            room -= added[i, j]
     return count
 
 
@@ -150,7 +156,7 @@ def weigh(scores: Array, added: Array, weights: Array, i: int, first: int, stop:
     if len(added) == 0:
         return
     for j in range(first, stop):
-        scores[i, j] *= weights[max(added[i, j], 0)]
+        scores[i, j] *= weights[added[i, j]]
 
 
 @inner
@@ -202,7 +208,7 @@ def update_score(
     )
     fits = True
     if len(added):
-        now *= weights[max(added[k, j], 0)]
+        now *= weights[added[k, j]]
         fits = added[k, j] <= room
     scores[k, j] = now
     if again or not fits:
@@ -242,8 +248,8 @@ def update_scores(
     p, n = scores.shape
     for m in range(pairs.shape[0]):
         i, j = pairs[m, 0], pairs[m, 1]
-        for side in range(2):
-            row = j if side else i
+        for side in range(pairs.shape[1]):  # a literal 2 would be compiled as two loops
+            row = pairs[m, side]
             if 0 <= row < p:
                 diag[row] = lead[row, row]
                 for k in range(p):
@@ -258,8 +264,8 @@ def update_scores(
                 weigh(scores, added, weights, k, k + 1, n)
             else:
                 again = held == i or held == j
-                for side in range(2):
-                    col = j if side else i
+                for side in range(pairs.shape[1]):
+                    col = pairs[m, side]
                     if k < col < n:
                         update_score(
                             selection,

@@ -3,9 +3,11 @@
 from typing import Any
 
 import numpy as np
+from numba import types
+from numba.extending import lower_builtin, type_callable
 
 from streamsvd.arrays import Array
-from streamsvd.kernels.jit import inner, jit, jit_that_allocates
+from streamsvd.kernels.jit import jit, jit_that_allocates
 
 
 def identity_bits(size: int, first: int, last: int) -> Array:
@@ -16,30 +18,20 @@ def identity_bits(size: int, first: int, last: int) -> Array:
     return bits
 
 
-@jit
-def support_back(panel: Array, rows: Array, factors: Array) -> None:
-    """The pattern of `multiply_back`: `panel` holds bits (uint64 words).
-
-    Exact zeros of the factors join nothing.
-    """
-    for m in range(rows.shape[0] - 1, -1, -1):
-        a, b = rows[m, 0], rows[m, 1]
-        f = factors[m]
-        aa, ab, ba, bb = f[0, 0] != 0.0, f[0, 1] != 0.0, f[1, 0] != 0.0, f[1, 1] != 0.0
-        for k in range(panel.shape[1]):
-            u, v = panel[a, k], panel[b, k]
-            panel[a, k] = (u if aa else np.uint64(0)) | (v if ab else np.uint64(0))
-            panel[b, k] = (u if ba else np.uint64(0)) | (v if bb else np.uint64(0))
-
-
-@inner
 def bits_set(word: Any) -> int:
     """Number of set bits of a uint64."""
-    x = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
-    low = np.uint64(0x3333333333333333)
-    x = (x & low) + ((x >> np.uint64(2)) & low)
-    x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return int((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
+    return int(word).bit_count()
+
+
+@type_callable(bits_set)
+def _type_bits_set(context: Any) -> Any:
+    return lambda word: types.int64
+
+
+@lower_builtin(bits_set, types.uint64)
+def _lower_bits_set(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """One instruction."""
+    return builder.ctpop(args[0])
 
 
 @jit
@@ -91,69 +83,42 @@ def join_supports(
     """Mix the columns i < p and j by `g`, whose exact zeros join nothing, and bring all up to date.
 
     `bits` (words, n) are the supports of the columns of `U`, `sizes` (n,) their sizes, `common`
-    (p, n) the sizes of their intersections; `work` (2, words) is work space.
+    (p + 1, n) the sizes of their intersections; its last row and `work` (2, words) are work space.
     """
     p, n = added.shape
-    zero = np.uint64(0)
-    ii, ij, ji, jj = g[0, 0] != 0.0, g[0, 1] != 0.0, g[1, 0] != 0.0, g[1, 1] != 0.0
     for w in range(bits.shape[0]):
-        u, v = bits[w, i], bits[w, j]
-        work[0, w] = (u if ii else zero) | (v if ji else zero)
-        work[1, w] = (u if ij else zero) | (v if jj else zero)
-    change_support(bits, sizes, common, i, work[0])
-    change_support(bits, sizes, common, j, work[1])
-    for k in range(p):
-        if k == i or k == j:
-            count_added(sizes, common, added, k, k + 1, n, cap)
-        else:
-            for side in range(2):
-                col = j if side else i
-                if col > k:
-                    count_added(sizes, common, added, k, col, col + 1, cap)
-
-
-@inner
-def change_support(bits: Array, sizes: Array, common: Array, c: int, new: Array) -> None:
-    """Make `new` (words,) the support of column `c`; word by word, those that change."""
-    p = common.shape[0]
-    for w in range(bits.shape[0]):
-        old = bits[w, c]
-        gained, lost = new[w] & ~old, old & ~new[w]
-        if gained | lost:
-            bits[w, c] = new[w]
-            sizes[c] += bits_set(gained) - bits_set(lost)
-            if c < p:
-                add_common(gained, lost, bits[w], common[c])
-            else:
-                for k in range(p):
-                    common[k, c] += bits_set(gained & bits[w, k]) - bits_set(lost & bits[w, k])
-    if c < p:
-        common[c, c] = sizes[c]
+        work[0, w], work[1, w] = bits[w, i], bits[w, j]
+    for side in range(work.shape[0]):  # a literal 2 would be compiled as two loops
+        c = j if side else i
+        with_i, with_j = g[0, side] != 0.0, g[1, side] != 0.0
+        line, stop = common[c if c < p else p], n if c < p else p
+        if c >= p:
+            for k in range(p):
+                line[k] = common[k, c]
+        for w in range(bits.shape[0]):  # word by word, those that change
+            old, new = bits[w, c], np.uint64(0)
+            if with_i:
+                new |= work[0, w]
+            if with_j:
+                new |= work[1, w]
+            if new != old:
+                gained, lost, words = new & ~old, old & ~new, bits[w]
+                bits[w, c] = new
+                sizes[c] += bits_set(gained) - bits_set(lost)
+                for k in range(stop):
+                    line[k] += bits_set(gained & words[k]) - bits_set(lost & words[k])
+        if c < p:
+            line[c] = sizes[c]
         for k in range(p):
-            common[k, c] = common[c, k]
-
-
-@inner
-def add_common(gained: Any, lost: Any, words: Array, common: Array) -> None:
-    """Add to `common` (n,) the bits of `gained` that each of `words` has, less those of `lost`."""
-    if gained:
-        for k in range(words.shape[0]):
-            common[k] += bits_set(gained & words[k])
-    if lost:
-        for k in range(words.shape[0]):
-            common[k] -= bits_set(lost & words[k])
-
-
-@jit
-def count_added(
-    sizes: Array, common: Array, added: Array, i: int, first: int, stop: int, cap: int
-) -> None:
-    """``added[i, first:stop]`` anew: what joining these columns adds to the first `p`."""
-    p, n = added.shape
-    for j in range(first, stop):
-        union = sizes[i] + sizes[j] - common[i, j]
-        new = union - sizes[i] + (union - sizes[j] if j < p else 0)
-        added[i, j] = new if union <= cap else 2 * n
+            common[k, c] = line[k]
+    for side in range(work.shape[0]):
+        c = j if side else i
+        for k in range(c + 1 if c < p else p):
+            first, stop = (c, c + 1) if k < c else (c + 1, n)
+            for m in range(first, stop):
+                union = sizes[k] + sizes[m] - common[k, m]
+                new = union - sizes[k] + (union - sizes[m] if m < p else 0)
+                added[k, m] = new if union <= cap else 2 * n
 
 
 @jit_that_allocates
