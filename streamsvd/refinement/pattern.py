@@ -1,6 +1,6 @@
 """Matrices with orthonormal columns and a fixed sparsity pattern: the algebra of the moves."""
 
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,12 @@ EXACT_STEPS = 500  # of those where the answer must be exact
 CHEAP = 200  # constraints up to which all steps of Newton's method are tried
 SLOW = 2  # of those that do not halve the defect, after which a search looks elsewhere
 DIRECT = 1500  # constraints up to which their normal matrix is factorised
+
+
+@cache
+def upper(p: int) -> tuple[Indices, Indices]:
+    """The indices ``a <= c`` of a symmetric (p, p) matrix; they are asked for at each step."""
+    return np.triu_indices(p)
 
 
 class Pattern:
@@ -139,7 +145,7 @@ class Pattern:
             out = np.zeros((m, m))
             normal_entries(self.row_start, self.col, values, self.pair, out)
             return out
-        full, (a, c), (cells, sources) = self.compact(values), np.triu_indices(self.p), self._normal
+        full, (a, c), (cells, sources) = self.compact(values), upper(self.p), self._normal
         moments = np.zeros((self.p, len(a)))  # of columns a and c on the support of b
         for first in range(0, len(full), PANEL):
             rows = full[first : first + PANEL]
@@ -150,7 +156,7 @@ class Pattern:
     def _normal(self) -> tuple[Indices, Indices]:
         """Where the moments on the support of b go in the normal matrix."""
         triangle = np.zeros((self.p, self.p), dtype=np.intp)
-        a, c = np.triu_indices(self.p)
+        a, c = upper(self.p)
         triangle[a, c] = triangle[c, a] = np.arange(len(a))
         b, a, c = np.indices((self.p,) * 3).reshape(3, -1)
         own, other = self.pair[a, b], self.pair[c, b]
