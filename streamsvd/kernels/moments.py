@@ -3,7 +3,7 @@
 import numpy as np
 
 from streamsvd.arrays import Array
-from streamsvd.kernels.jit import inner, jit, jit_that_allocates
+from streamsvd.kernels.jit import jit, jit_that_allocates
 
 LANES = 8
 """Partial sums of a row: sample k of it goes to lane ``k % LANES``, whatever the chunking."""
@@ -30,8 +30,9 @@ def add_moments(
         total, squares = lanes[0, i], lanes[1, i]
         k = first
         while k < stop:
-            end = min(stop, k + FLUSH - (start + k) % FLUSH)
-            for m in range(LANES):  # a lane at a time: its sums stay in registers
+            end = k + FLUSH - (start + k) % FLUSH
+            end = end if end < stop else stop
+            for m in range(lanes.shape[2]):  # a lane at a time: its sums stay in registers
                 t, q = total[m], squares[m]
                 for c in range(np.uint64(k + (m - start - k) % LANES), np.uint64(end), LANES):
                     z = np.float64(row[c]) - s
@@ -40,25 +41,21 @@ def add_moments(
                 total[m], squares[m] = t, q
             k = end
             if (start + k) % FLUSH == 0:
-                flush_lanes(lanes, sums, i)
+                t = q = 0.0  # as `flush_lanes` does
+                for m in range(lanes.shape[2]):
+                    t, q = t + total[m], q + squares[m]
+                    total[m], squares[m] = 0.0, 0.0
+                sums[0, i] += t
+                sums[1, i] += q
 
 
-@inner
-def flush_lanes(lanes: Array, sums: Array, i: int) -> None:
-    """Add the lanes of feature `i` to its sums, lane 0 first, and clear them."""
-    for q in range(2):
-        total = 0.0
-        for m in range(LANES):
-            total += lanes[q, i, m]
-            lanes[q, i, m] = 0.0
-        sums[q, i] += total
-
-
-@jit
-def flush_all_lanes(lanes: Array, sums: Array) -> None:
-    """The same of all features."""
-    for i in range(sums.shape[1]):
-        flush_lanes(lanes, sums, i)
+def flush_lanes(lanes: Array, sums: Array) -> None:
+    """Add the lanes to the sums, lane 0 first, and clear them."""
+    total = np.zeros_like(sums)
+    for m in range(LANES):
+        total += lanes[:, :, m]
+    lanes[:] = 0.0
+    sums += total
 
 
 @jit_that_allocates

@@ -235,7 +235,8 @@ def look_up(
     lo = (best - span) * SPAN
     if 0 <= lo < stop:
         mask = magnitude(bits)
-        for k in range(np.uint64(max(lo, first)), np.uint64(min(lo + SPAN, stop))):
+        hi = lo + SPAN if lo + SPAN < stop else stop
+        for k in range(np.uint64(lo if lo > first else first), np.uint64(hi)):
             if bits[i, k] & mask == size:
                 tail_value[i] = top[i, k]
                 tail_where[i] = start + np.int64(k)
@@ -264,10 +265,11 @@ def rotate_rows(
     is_top = j < top.shape[0]
     other = top if is_top else chunk
     for lo in range(0, stop, SPAN):
-        hi = min(lo + SPAN, stop)
+        hi = lo + SPAN if lo + SPAN < stop else stop
         rotate(top, i, other, j, lo, hi, g)
         # The span is still in the cache.
-        tail = min(max(first, lo), hi)
+        tail = lo if lo > first else first
+        tail = tail if tail < hi else hi
         peaks[i, span] = peak(bits, i, tail, hi)
         if is_top:
             peaks[j, span] = peak(bits, j, tail, hi)
@@ -315,7 +317,8 @@ def update_tail(
     n_stale = 0
     t = span + k // SPAN
     lo = k // SPAN * SPAN
-    lo, hi = max(lo, first), min(lo + SPAN, stop)
+    hi = lo + SPAN if lo + SPAN < stop else stop
+    lo = lo if lo > first else first
     mask = magnitude(bits)
     for i in range(top.shape[0]):
         size = bits[i, k] & mask

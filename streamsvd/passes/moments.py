@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from streamsvd.arrays import Array
-from streamsvd.kernels.moments import LANES, add_moments, add_weighted_moments, flush_all_lanes
+from streamsvd.kernels.moments import LANES, add_moments, add_weighted_moments, flush_lanes
 from streamsvd.matrix.working import WorkingMatrix
 
 
@@ -52,7 +52,7 @@ class Moments:
                 self._close_leaf()
 
     def _close_leaf(self) -> None:
-        flush_all_lanes(self._lanes, self._sums)
+        flush_lanes(self._lanes, self._sums)
         self.leaves.append(self._sums.copy())
         self._sums[:] = 0.0
 
