@@ -217,9 +217,10 @@ def sparse_svd(
         already; half of what is free by default, container and process limits respected. What the
         fit will need is known before it starts, and it is refused when that is more.
     n_threads : int, optional
-        Threads: that rewrite rows, 1 by default, since more pay only for long rows of several
-        chunks, or for block steps on a working store; or that multiply, all processors by default,
-        on the way to the Gram matrix. The result has the same bits for any number.
+        Threads: of the transforms, 1 by default, for block steps and for working stores larger
+        than the page cache (pairs of one that fits are rotated faster by one thread); or that
+        multiply, all processors by default, on the way to the Gram matrix. The result has the same
+        bits for any number.
     tol : float
         Stop when the best score is not above `tol` times the Frobenius norm of the data (on the
         Gram matrix: its square). The default stops only when no pair has a positive score.

@@ -72,11 +72,16 @@ class InPlace:
         return ingested
 
     def begin(self) -> Executor:
-        """The columns, on threads if asked for."""
+        """The columns, on threads if asked for.
+
+        Not for pairs that are all at hand: handing each move over takes longer than the move.
+        """
         p, self._is_clean = self._problem.n_components, False
         if self._plan.hold_rows:
             self.leading.hold_rows(p)
-        return executor_of(make_partitions(self.leading, p, self._options.n_threads or 1))
+        on_threads = self.leading.crowds_cache or self._options.algorithm == "block"
+        n_threads = (self._options.n_threads or 1) if on_threads else 1
+        return executor_of(make_partitions(self.leading, p, n_threads))
 
     def end(self, lead: Array) -> None:
         """Take the leading columns, and the rows that were held in memory, back.
