@@ -18,6 +18,9 @@ EVERY = 0.1
 DELAY = 0.5
 """Seconds that work must take for a bar that was not asked for."""
 
+SETTLED = 1.0
+"""Seconds of work after which it is said how long the rest will take: the first moments compile."""
+
 
 class Advance(Protocol):
     """Takes the units done since the last call, and what else there is to say."""
@@ -113,20 +116,26 @@ def _bar(
     is_bytes = unit == "bytes"
     of = "{n_fmt}" if total is None else "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}"
     counted = "iB" if is_bytes else f" {unit}"
-    left = "<{remaining}" if is_steady and total is not None else ""
+    line, left = f"{{desc}}: {of}{counted} [{{elapsed}}", "<{remaining}"
+    began: float | None = None
     with _kind_of_bar()(
         total=total,
         initial=done,
         desc=name,
         unit_scale=is_bytes or (total or 0) > 99_999,
         unit_divisor=1024 if is_bytes else 1000,
-        bar_format=f"{{desc}}: {of}{counted} [{{elapsed}}{left}{{postfix}}]",
+        bar_format=line + "{postfix}]",
         miniters=0,  # notes are news too
         smoothing=0.0,  # the mean of all that was done tells more than the last moment
         delay=delay,
     ) as bar:
 
         def advance(units: int, note: str = "") -> None:
+            nonlocal began
+            now = time.monotonic()
+            began = now if began is None else began
+            if is_steady and total is not None and now - began > SETTLED:
+                bar.bar_format = line + left + "{postfix}]"
             if note:
                 bar.set_postfix_str(note, refresh=False)
             bar.update(units)

@@ -25,7 +25,9 @@ X = np.random.default_rng(0).standard_normal((50, 1000))
 streamsvd.{call}
 """
 
-DEMO = "import sys; from streamsvd.cli.commands import main; sys.argv = ['streamsvd', 'demo']; main()"
+DEMO = (
+    "import sys; from streamsvd.cli.commands import main; sys.argv = ['streamsvd', 'demo']; main()"
+)
 
 WHAT = {
     "sparse_svd": FIT.format(call="sparse_svd(X, 5, n_transforms=100)"),
