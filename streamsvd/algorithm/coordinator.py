@@ -12,7 +12,7 @@ from streamsvd.algorithm.seam import Leading
 from streamsvd.algorithm.supports import Supports
 from streamsvd.arrays import Array
 from streamsvd.kernels.rotations import move_lead, pair_factors, symmetric_factors
-from streamsvd.kernels.scores import SELECTION_CODES, best_pairs, drop_unfit, update_scores
+from streamsvd.kernels.scores import SELECTION_CODES, best_pairs, update_scores
 from streamsvd.kernels.steps import Fill, Index
 from streamsvd.matrix.partition import Report
 
@@ -75,10 +75,7 @@ class Coordinator:
         Of each row's best pair those that share no index, best first, ties to the lowest i, then
         the lowest j; at most `count`, and none where no score is above `threshold`.
         """
-        room = 0
-        if self._supports is not None:
-            room = self._supports.room
-            drop_unfit(self._scores, self._added, self._head_best, room)
+        room = 0 if self._supports is None else self._supports.room
         moves = self._room_for(count)
         found = best_pairs(
             self.selection,

@@ -139,7 +139,9 @@ class TransformLog:
     def diagonal(self, start: Array, k: int) -> Array:
         """First `p` diagonal entries after `k` transforms, from those at the start; (p,)."""
         diag = np.array(start, dtype=np.float64)
-        trace_path(diag, self.pairs[:k], self.values[:k], np.empty(k))
+        places, values = self.pairs[:k].ravel(), self.values[:k].ravel()
+        leading = places < len(diag)
+        diag[places[leading]] = values[leading]  # of those in one place, the last remains
         return diag
 
     def trace(self, start: Array, k: int) -> Array:

@@ -102,10 +102,11 @@ def best_pairs(
 
     At most ``len(pairs)``, written to `pairs` (k, 2) with ``X[i, j]`` of tail pairs, else 0, to
     `values` (k,); the first is the best of all. Scores are above `threshold`; ties go to the lowest
-    i, then j. `head_best` (p,) holds the best column of each row's head scores or -1;
-    `tail_value`, `tail_where` (partitions, p) the largest tail entry of each row in each partition,
-    in the order of the columns, and its column or -1. `added` and `room` as in `update_scores`:
-    all the pairs together fit. `work` (2, p) float64 and `where` (p,) int64 are work space.
+    i, then j. `head_best` (p,) holds the best column of each row's head scores or -1, and another
+    of those that fit where that one does not any more; `tail_value`, `tail_where` (partitions, p)
+    the largest tail entry of each row in each partition, in the order of the columns, and its
+    column or -1. `added` and `room` as in `update_scores`: all the pairs together fit. `work`
+    (2, p) float64 and `where` (p,) int64 are work space.
     """
     p, n = scores.shape
     best, value = work[0], work[1]
@@ -113,6 +114,9 @@ def best_pairs(
     for i in range(p):
         best[i], where[i], value[i] = threshold, -1, 0.0
         j = head_best[i]
+        if counts and j >= 0 and added[i, j] > room:  # it did fit when it was found
+            j = best_in_row(scores, added, i, room)
+            head_best[i] = j
         if j >= 0 and scores[i, j] > threshold:
             best[i], where[i] = scores[i, j], j
         tail, size = -1, 0.0
@@ -168,15 +172,6 @@ def best_in_row(scores: Array, added: Array, i: int, room: int) -> int:
         if scores[i, j] > best and (not counts or added[i, j] <= room):
             best, where = scores[i, j], j
     return where
-
-
-@jit
-def drop_unfit(scores: Array, added: Array, head_best: Array, room: int) -> None:
-    """Look for another best column in rows whose best pair does not fit any more."""
-    for i in range(scores.shape[0]):
-        j = head_best[i]
-        if j >= 0 and added[i, j] > room:
-            head_best[i] = best_in_row(scores, added, i, room)
 
 
 @inner

@@ -25,7 +25,7 @@ from streamsvd.kernels.rotations import (
     symmetric_factors,
     update_tail,
 )
-from streamsvd.kernels.scores import best_pairs, drop_unfit, update_scores
+from streamsvd.kernels.scores import best_pairs, update_scores
 from streamsvd.kernels.supports import join_supports
 
 
@@ -107,8 +107,6 @@ def make_transforms(
     while done + batch <= pairs.shape[0]:
         stop = done + batch
         room = room_left(fill, p, weights)
-        if len(added):
-            drop_unfit(scores, added, head_best, room)
         found = best_pairs(
             selection,
             diag,
