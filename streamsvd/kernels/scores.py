@@ -174,45 +174,6 @@ def best_in_row(scores: Array, added: Array, i: int, room: int) -> int:
     return where
 
 
-@inner
-def update_score(
-    selection: int,
-    head: Array,
-    lead: Array,
-    diag: Array,
-    scores: Array,
-    head_best: Array,
-    k: int,
-    j: int,
-    added: Array,
-    weights: Array,
-    room: int,
-    again: bool,
-) -> None:
-    """The score of the pair `(k, j)`, and whether it is row k's best; see `update_scores`.
-
-    Not the latter where the best of the row is looked for `again`.
-    """
-    now = score(
-        selection,
-        np.float64(diag[k]),
-        np.float64(head[k, j]),
-        np.float64(lead[k, j]),
-        np.float64(diag[j]),
-        j < scores.shape[0],
-    )
-    fits = True
-    if len(added):
-        now *= weights[added[k, j]]
-        fits = added[k, j] <= room
-    scores[k, j] = now
-    if again or not fits:
-        return
-    best = head_best[k]
-    if best < 0 or now > scores[k, best] or (now == scores[k, best] and j < best):
-        head_best[k] = j
-
-
 @jit
 def update_scores(
     selection: int,
@@ -251,31 +212,29 @@ def update_scores(
                     head[row, k] = lead[k, row]
                     head[k, row] = lead[row, k]
         for k in range(p):
-            held = head_best[k]
-            again = i < 0 or k == i or k == j
-            if again:
+            best = head_best[k]
+            if i < 0 or k == i or k == j:
                 a = np.float64(diag[k])
                 score_row(selection, a, head[k], lead[k], diag, p, k + 1, n, scores[k])
                 weigh(scores, added, weights, k, k + 1, n)
+                again = True
             else:
-                again = held == i or held == j
+                again = best == i or best == j
                 for side in range(pairs.shape[1]):
                     col = pairs[m, side]
                     if k < col < n:
-                        update_score(
-                            selection,
-                            head,
-                            lead,
-                            diag,
-                            scores,
-                            head_best,
-                            k,
-                            col,
-                            added,
-                            weights,
-                            room,
-                            again,
-                        )
+                        a, b = np.float64(diag[k]), np.float64(head[k, col])
+                        c, d = np.float64(lead[k, col]), np.float64(diag[col])
+                        now, fits = score(selection, a, b, c, d, col < p), True
+                        if len(added):
+                            now *= weights[added[k, col]]
+                            fits = added[k, col] <= room
+                        scores[k, col] = now
+                        if again or not fits:
+                            continue
+                        held = scores[k, best] if best >= 0 else -np.inf
+                        if now > held or (now == held and col < best):
+                            head_best[k] = best = col
             if again:
                 head_best[k] = best_in_row(scores, added, k, room)
         if i >= 0:
