@@ -161,5 +161,7 @@ def test_topics(tmp_path: Path) -> None:
     assert len(topics) == 8
     words = [set(found.split(", ")) for found, _ in topics]
     assert any({"distribution", "cdf"} <= found for found in words)
-    assert any(titles.count("scipy.ndimage.") == 3 for _, titles in topics)
+    # Which functions there are depends on the versions of NumPy and SciPy.
+    packages = [{title.rpartition(".")[0] for title in titles.split(", ")} for _, titles in topics]
+    assert sum(len(found) == 1 for found in packages) >= 5
     assert (tmp_path / "topics.png").stat().st_size > 10_000

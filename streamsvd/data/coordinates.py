@@ -144,5 +144,5 @@ def times_of(values: Array, attributes: dict[str, Any]) -> Array | None:
     else:
         stamps = values.astype(np.int64) * step + base
     times = stamps.astype("M8[ns]")
-    times[gaps] = np.datetime64("NaT")
+    times[gaps] = np.datetime64("NaT", "ns")
     return times
