@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from test_sparse_pca import changed
 
 from streamsvd import OptionError, SVDResult, sparse_svd
-from streamsvd.algorithm.log import TransformLog
+from streamsvd.algorithm.log import STRETCH, TransformLog, reached
 from streamsvd.algorithm.supports import Supports
 from streamsvd.cluster import forms
 from streamsvd.kernels import supports
@@ -508,3 +508,21 @@ def test_kernels_count_bits_of_many_words() -> None:
     assert sizes.tolist() == [len(s) for s in sets]
     shared = [[len(sets[i] & members) for members in sets] for i in range(p)]
     assert common[:p].tolist() == shared
+
+
+def test_what_many_transforms_reach() -> None:
+    """More of them on one column than a number can be halved before it vanishes."""
+    n, p, m = 12, 3, 3 * STRETCH + 7
+    random = np.random.default_rng(0)
+    rows = np.sort(np.argsort(random.random((m, n)))[:, :2])
+    rows[: 2 * STRETCH] = (0, n - 1)
+    factors = np.where(random.random((m, 2, 2)) < 0.998, 0.0, 1e-200)
+    factors[:, [0, 1], [0, 1]] = 1e-200
+    expected = np.eye(n, p, dtype=bool)
+    for (a, b), f in zip(rows[::-1], factors[::-1] != 0.0, strict=True):
+        u, v = expected[a].copy(), expected[b].copy()
+        expected[a] = (f[0, 0] & u) | (f[0, 1] & v)
+        expected[b] = (f[1, 0] & u) | (f[1, 1] & v)
+    found = reached(n, p, rows, factors)
+    np.testing.assert_array_equal(found, expected)
+    assert not expected.all()
