@@ -17,6 +17,9 @@ SLICE = 4096
 STRETCH = 1000
 """Transforms that numbers can be halved by and not vanish."""
 
+PANEL = 16
+"""Components whose structure is found at a time."""
+
 
 class Moves(NamedTuple):
     """A batch of transforms on their way into the log: k pairs, no two of which share an index."""
@@ -171,7 +174,7 @@ class TransformLog:
         """First `p` columns of the product of `k` factors of one side, with their structure.
 
         Entries are stored where the supports say so, also in the rare case that one cancels to
-        zero. Memory: ``2 p`` numbers for each row in play.
+        zero. Memory: ``9/8 p + 16`` numbers for each row in play.
         """
         p = self.n_components
         acts = self.pairs[:k, 1] < size
@@ -246,13 +249,15 @@ def reached(size: int, n_components: int, rows: Array, factors: Array) -> Array:
 
     By the supports: exact zeros of the factors join nothing, and nothing cancels.
     """
-    panel = np.eye(size, n_components)
-    halves = np.where(factors != 0.0, 0.5, 0.0)
-    for last in range(len(rows), 0, -STRETCH):
-        part = slice(max(last - STRETCH, 0), last)
-        multiply_back(panel, rows[part], halves[part])
-        np.sign(panel, out=panel)
-    return panel != 0.0
+    found = np.empty((size, n_components), dtype=bool)
+    for column in range(0, n_components, PANEL):
+        panel = np.eye(size, min(PANEL, n_components - column), -column)
+        for last in range(len(rows), 0, -STRETCH):
+            part = slice(max(last - STRETCH, 0), last)
+            multiply_back(panel, rows[part], np.where(factors[part] != 0.0, 0.5, 0.0))
+            np.sign(panel, out=panel)
+        found[:, column : column + PANEL] = panel != 0.0
+    return found
 
 
 def rows_of_panel(panel: Array, stored: Array, touched: Array, size: int) -> sparse.csr_array:

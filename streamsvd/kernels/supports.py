@@ -91,6 +91,7 @@ def join_supports(
     for side in range(work.shape[0]):  # a literal 2 would be compiled as two loops
         c = j if side else i
         with_i, with_j = g[0, side] != 0.0, g[1, side] != 0.0
+        # what column c shares with the others, those beyond the first p with these alone
         line, stop = common[c if c < p else p], n if c < p else p
         if c >= p:
             for k in range(p):
