@@ -17,5 +17,7 @@ licence to break NaNs (a factor of fifteen).
 Inner loops run over unsigned numbers, ``range(np.uint64(first), np.uint64(stop))``: with signed
 ones Numba tests each index for being negative, which keeps the loop from being vectorised. What is
 written in the plainest way compiles fastest, and all of it is compiled before the first result: no
-arrays made, no NumPy functions, no tuples to look a number up in.
+arrays made, no NumPy functions, no tuples to look a number up in. A loop over a literal number is
+compiled written out, and one with conditions that do not change in it once for each way in which
+they can fall: hence ``range(work.shape[0])`` for 2, and one place where a loop is called from.
 """
