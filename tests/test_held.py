@@ -7,7 +7,7 @@ import helpers
 import numpy as np
 import pytest
 from helpers import blocks_of, differences, normal, write_zarr
-from test_kernels import draw_moves, move, numbers, rotate
+from test_kernels import draw_moves, move, numbers
 
 from streamsvd import sparse_svd
 from streamsvd.matrix.held import HeldColumns
@@ -76,10 +76,7 @@ def test_moves_on_held_columns(
     partition = Partition(blocks, 0, columns, p, tops, asked := Asked(), held)
     partition.start_up()
     for i, j, g, h in draw_moves(random, rows, columns, p, 80, kind):
-        column = X[:, i].copy()
-        if j < rows:
-            column[[i, j]] = [x[0] for x in rotate(X[[i], i], X[[j], i], g)]
-        move(X, i, j, g, h)
+        column = move(X, i, j, g, h)
         report = partition.apply(np.array([[i, j]]), g[None], h[None], column[None])
         if report.columns is not None and len(report.columns):
             assert report.columns[0].tobytes() == X[:, i].tobytes()

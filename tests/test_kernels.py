@@ -314,12 +314,14 @@ def rotate(x: np.ndarray, y: np.ndarray, f: np.ndarray) -> tuple[np.ndarray, np.
     )
 
 
-def move(X: np.ndarray, i: int, j: int, g: np.ndarray, h: np.ndarray) -> None:
-    """``X <- G^T X H`` in place, rows first."""
+def move(X: np.ndarray, i: int, j: int, g: np.ndarray, h: np.ndarray) -> np.ndarray:
+    """``X <- G^T X H`` in place, rows first; column i as it is between the two."""
     if j < X.shape[0]:
         X[i], X[j] = rotate(X[i].copy(), X[j].copy(), g)
+    column = X[:, i].copy()
     if j < X.shape[1]:
         X[:, i], X[:, j] = rotate(X[:, i].copy(), X[:, j].copy(), h)
+    return column
 
 
 def draw_moves(random: np.random.Generator, n: int, N: int, p: int, count: int, kind: str):
@@ -383,10 +385,7 @@ def test_partitions_know_their_largest_tail_entries(
     partition.start_up()
     check_tail(partition, X, p)
     for i, j, g, h in draw_moves(random, n, N, p, 60, kind):
-        column = X[:, i].copy()
-        if j < n:
-            column[[i, j]] = [x[0] for x in rotate(X[[i], i], X[[j], i], g)]
-        move(X, i, j, g, h)
+        column = move(X, i, j, g, h)
         report = partition.apply(np.array([[i, j]]), g[None], h[None], column[None])
         check_tail(partition, X, p)
         check_report(report, X, [(i, j)], p)

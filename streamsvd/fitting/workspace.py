@@ -225,10 +225,13 @@ class Workspace(HeldFolder):
         It is read once for them. Where that takes its time the note is written before it too, for a
         process that is not given the time.
         """
-        state: dict[str, Any] = {"step": step, "store": self._store_digest()}
-        if _total_size(self._store_files()) > QUICK:
+        files = self._store_files()
+        state: dict[str, Any] = {"step": step, "store": _digest(files)}
+        size = _total_size(files)
+        if size > QUICK:
             self._write_state(state)
-        self._write_state(state | {"files": self._store_sums(n_threads, drops_pages, progress)})
+        sums = _sums(files, size, n_threads, drops_pages, progress)
+        self._write_state(state | {"files": sums})
 
     def set_dirty(self) -> None:
         """Note that the working store is being written to."""
@@ -243,7 +246,7 @@ class Workspace(HeldFolder):
         None when it was left in the middle, or was written to since.
         """
         state = self._state()
-        is_known = state is not None and state.get("store") == self._store_digest()
+        is_known = state is not None and state.get("store") == _digest(self._store_files())
         return state["step"] if state is not None and is_known else None
 
     def is_as_left(self, n_threads: int, drops_pages: bool, progress: Progress = False) -> bool:
@@ -255,7 +258,8 @@ class Workspace(HeldFolder):
         if known is None:
             return True
         try:
-            return self._store_sums(n_threads, drops_pages, progress) == known
+            files = self._store_files()
+            return _sums(files, _total_size(files), n_threads, drops_pages, progress) == known
         except OSError:
             return False  # what cannot be read is made again
 
@@ -282,25 +286,6 @@ class Workspace(HeldFolder):
             if not stat.S_ISDIR(path.lstat().st_mode)
         }
 
-    def _store_sums(
-        self, n_threads: int, drops_pages: bool, progress: Progress
-    ) -> dict[str, list[Any]]:
-        """Checksums of what is in the working store, which is read for them."""
-        files = self._store_files()
-        size = _total_size(files)
-        told = progress if size > QUICK else False
-        with progress_bar(told, "checksums", size, unit="bytes") as advance:
-            sums = checksums_of_stores(files.values(), n_threads, drops_pages, advance)
-        return {name: list(one) for name, one in zip(files, sums, strict=True)}
-
-    def _store_digest(self) -> str:
-        """Changes when a file of the working store does: of names, sizes and times."""
-        digest = hashlib.sha256()
-        for name, path in self._store_files().items():
-            status = path.lstat()
-            digest.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode())
-        return digest.hexdigest()
-
     def discard_store(self) -> None:
         """Forget the working store and what was ingested; the log stays."""
         self.set_dirty()
@@ -314,5 +299,24 @@ class Workspace(HeldFolder):
         write_whole(path, json.dumps(content, indent=1).encode())
 
 
+def _digest(files: dict[str, Path]) -> str:
+    """Changes when a file of the working store does: of names, sizes and times."""
+    digest = hashlib.sha256()
+    for name, path in files.items():
+        status = path.lstat()
+        digest.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
 def _total_size(files: dict[str, Path]) -> int:
     return sum(path.stat().st_size for path in files.values())
+
+
+def _sums(
+    files: dict[str, Path], size: int, n_threads: int, drops_pages: bool, progress: Progress
+) -> dict[str, list[Any]]:
+    """Checksums of the files of a working store, `size` bytes in all, which are read for them."""
+    told = progress if size > QUICK else False
+    with progress_bar(told, "checksums", size, unit="bytes") as advance:
+        sums = checksums_of_stores(files.values(), n_threads, drops_pages, advance)
+    return {name: list(one) for name, one in zip(files, sums, strict=True)}

@@ -37,8 +37,8 @@ def score_row(
             out[j] = abs(np.float64(b[j])) + abs(np.float64(c[j]))
         return
     middle = hi
-    if selection != NUCLEAR:
-        middle = lo if first > n_components else np.uint64(n_components)
+    if selection != NUCLEAR and n_components < stop:
+        middle = np.uint64(n_components) if n_components > first else lo
     for j in range(lo, middle):
         out[j] = nuclear_score(a, np.float64(b[j]), np.float64(c[j]), np.float64(d[j]))
     for j in range(middle, hi):

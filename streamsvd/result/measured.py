@@ -146,18 +146,23 @@ class Measured(Solution):
         return accuracy_of(rows, sums, right is not None)
 
     @property
-    def _deviations(self) -> Array:
-        """(p,) standard deviations of the scores; of those that have next to none, what has some.
-
-        Rounding makes the variances of null components, which are not to be divided by.
-        """
+    def _variances(self) -> Array:
+        """(p,) `explained_variance`; refuses where it is not known."""
         variances = self.explained_variance
         if np.isnan(variances).any():
             raise OptionError(
                 "the explained variances are not known at this point of the path, as they are at "
                 "the end of a fit: refine(X) it, or take the result of the fit"
             )
-        found = np.sqrt(np.maximum(variances, 0.0))
+        return variances
+
+    @property
+    def _deviations(self) -> Array:
+        """(p,) standard deviations of the scores; of those that have next to none, what has some.
+
+        Rounding makes the variances of null components, which are not to be divided by.
+        """
+        found = np.sqrt(np.maximum(self._variances, 0.0))
         least = np.finfo(float).eps * found.max()
         return np.maximum(found, least) if least else np.ones_like(found)
 

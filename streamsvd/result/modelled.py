@@ -165,8 +165,7 @@ class Modelled(Measured):
 
     @property
     def _density(self) -> Density:
-        self._deviations  # noqa: B018  (refuses variances that are not known)
-        variances, noise = self.explained_variance, self.noise_variance
+        variances, noise = self._variances, self.noise_variance
         return Density(self.fitted_components, variances, noise, self.preprocessing.divisor)
 
     def _of_pairs(self, make: Any) -> Array:
